@@ -21,7 +21,7 @@ set(DTRAIN_INTERNAL_HEADERS
   "cluster/store/(fields|store_(barrier|connect|connection|handshake|mac|table|wire))\\.h"
   "collectives/(backends|mpi_module|nccl_module)\\.h"
   "collectives/(gloo|mpi|nccl|p2p|self|shm|tcp|threads)/.*"
-  "parallel/server/(message_link|protocol|purpose|server_lines|table)\\.h"
+  "parallel/server/(message_link|protocol|purpose|server_channels|table)\\.h"
   "runtime/autograd/(backward_pass\\.h|functions/.*)"
   "runtime/base/(blocked_signals|check|terminal|files/(durable_file|module_file))\\.h"
   "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|shard_index|snapshot_copy|writer_lock|json/.*)\\.h"

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # The rules of the house that a machine can check: formatting, the one direction of includes, which headers stay in
-# which rooms, size of files and folders, no exits, prints or flags in libraries, lines of the documentation. Prints every violation;
-# exit code 1 when there is one.
+# which rooms, size of files and folders, no exits, prints or flags in libraries, lines of the documentation and the files
+# that it names, no word that the code no longer uses (lint/old_words.tsv). Prints every violation; exit code 1 when there is
+# one.
 #
 # usage: bash tests/lint.sh [ROOT]    (ROOT: another tree to check; used by the test of this script)
 set -euo pipefail
+old_words=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/lint/old_words.tsv
 cd "${1:-$(dirname "${BASH_SOURCE[0]}")/..}"
 
 rooms=()
@@ -15,6 +17,7 @@ mapfile -t sources < <(find "${rooms[@]}" -type f \( -name '*.h' -o -name '*.cc'
   -o -name '*.def' \) | sort)
 mapfile -t all_files < <(find "${rooms[@]}" tests cmake -type f \( -name '*.h' -o -name '*.cc' -o -name '*.cu' \
   -o -name '*.cuh' -o -name '*.def' -o -name '*.sh' -o -name '*.py' -o -name '*.cmake' -o -name CMakeLists.txt \) | sort)
+mapfile -t scripts < <(find "${rooms[@]}" tests -name '*.js' | sort)
 violations=$(mktemp)
 trap 'rm -f "$violations"' EXIT
 
@@ -145,6 +148,21 @@ done < <(printf '%s\n' "${all_files[@]}" | grep -E '^(\./)?tests/.*_test\.cc$') 
 mapfile -t pages < <(find . -name '*.md' -not -path './build/*' -not -path './.*' | sed 's|^\./||' | sort)
 [ ${#pages[@]} -eq 0 ] || LC_ALL=C.UTF-8 grep -HnE '^.{121}' "${pages[@]}" | grep -vE '^[^:]+:[0-9]+:(\||.*https?://)' |
   sed -E 's/^([^:]+:[0-9]+):.*/\1: longer than 120 columns; break the line (tables and addresses may be longer)/' >>"$violations" || true
+
+# Files that pages name, by their path or the end of it: `p2p/backoff.h`. Placeholders (no_x.cc) and a user's files are not ours.
+names=$(printf '%s\n' "${all_files[@]}" "${scripts[@]}" "${pages[@]}" | sed 's|^\./||')
+while IFS=: read -r page line file; do
+  case $file in no_x.cc | worker.sh) continue ;; esac
+  grep -qE "(^|/)$file\$" <<<"$names" ||
+    echo "$page:$line: names $file, which is not there; name what took its place" >>"$violations"
+done < <(grep -oHnE '`[a-z_0-9/]+\.(h|cc|cu|cuh|sh|py|def|js|cmake)`' "${pages[@]}" /dev/null | tr -d '`')
+
+# --- words ----------------------------------------------------------------------------------------------------
+while IFS=$'\t' read -r pattern say where; do
+  [[ $pattern != '#'* ]] || continue
+  grep -v '^CHANGELOG\.md$' <<<"$names" | grep -P -- "$where" | xargs -r grep -HnowP -- "$pattern" |
+    awk -v say="$say" '{ print $0 ": a word of the past; say " say }' || true
+done <"$old_words" >>"$violations"
 
 # --- formatting -----------------------------------------------------------------------------------------------
 formatter=$(command -v clang-format-14 || command -v clang-format || true)

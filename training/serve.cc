@@ -32,7 +32,7 @@ ExitCode serve(const TrainConfig& config, const ServerRole& role, const Placemen
   const ServerRules rules{.workers = role.workers,
                           .update = config.update,
                           .max_staleness = config.max_staleness,
-                          .keeper = async ? 0 : -1};
+                          .recorder = async ? 0 : -1};
   ParameterServer server(rules, updater_of(config),
                          {.number = *role.server,
                           .host = place.own_address(environment, deadline),

@@ -39,7 +39,7 @@ void Leadership::forget() {
 
 Leadership::Followed Leadership::follow(std::uint64_t term) {
   const std::lock_guard lock(mutex_);
-  if (term < promised()) return Followed::refused;
+  if (term < voted_term()) return Followed::refused;
   current_term_ = term;
   if (followed_ == term) return Followed::as_before;
   followed_ = term;
@@ -49,7 +49,7 @@ Leadership::Followed Leadership::follow(std::uint64_t term) {
 
 bool Leadership::granted(const LeaseGrant& grant, TimePoint ends, TimePoint now) {
   const std::lock_guard lock(mutex_);
-  if (followed_ < promised()) return false;
+  if (followed_ < voted_term()) return false;
   // One that has resigned shows no time, and will grant nothing by it.
   if (grant.stamp != 0) heard_at_ = std::max(heard_at_, now);
   stamp_ = std::max(stamp_, grant.stamp);
@@ -62,13 +62,13 @@ bool Leadership::granted(const LeaseGrant& grant, TimePoint ends, TimePoint now)
 
 bool Leadership::deserted() const {
   const std::lock_guard lock(mutex_);
-  return followed_ != 0 && followed_ < promised();
+  return followed_ != 0 && followed_ < voted_term();
 }
 
 void Leadership::hear(std::uint64_t events, const std::vector<Voter>& voters) {
   const std::lock_guard lock(mutex_);
   // What it hears after its vote, no candidate it has voted for knows.
-  if (followed_ < promised()) return;
+  if (followed_ < voted_term()) return;
   known_term_ = followed_;
   known_events_ = events;
   known_voters_ = voters;
@@ -161,7 +161,7 @@ VoteAnswer Leadership::answer(const VoteRequest& request, TimePoint now) {
     answer.leader = own_;
     return answer;
   }
-  const bool free = request.term > promised() && !loyal(now, request.instance_id);
+  const bool free = request.term > voted_term() && !loyal(now, request.instance_id);
   const bool knows_enough =
       std::tie(request.known_term, request.known_events) >= std::tie(known_term_, known_events_);
   answer.granted = free && knows_enough && known_term_ != 0;
@@ -171,7 +171,7 @@ VoteAnswer Leadership::answer(const VoteRequest& request, TimePoint now) {
     loyal_until_ = now + kLoyalty;
     voted_for_ = request.instance_id;
   }
-  answer.current_term = promised();
+  answer.current_term = voted_term();
   // Whom it followed when the vote was given leads no more.
   if (newest_.term >= current_term_) {
     answer.leads = newest_.term;
@@ -185,7 +185,7 @@ VoteAnswer Leadership::answer(const VoteRequest& request, TimePoint now) {
 // itself.
 VoteRequest Leadership::stand(TimePoint now, bool probe) {
   if (loyal(now, options_.instance_id)) return {};
-  const std::uint64_t term = std::max(promised(), heard_of_) + 1;
+  const std::uint64_t term = std::max(voted_term(), heard_of_) + 1;
   if (!probe) candidacy_ = heard_of_ = term;
   return {term, options_.instance_id, known_term_, known_events_, probe};
 }

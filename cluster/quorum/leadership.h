@@ -69,11 +69,11 @@ class Leadership {
   bool granted(const LeaseGrant& grant, TimePoint ends, TimePoint now);
   /// It follows a leader whom it has voted against since.
   bool deserted() const;
-  /// It has heard so many news of whom it follows, and of these voters.
+  /// It has heard so many events of whom it follows, and of these voters.
   void hear(std::uint64_t events, const std::vector<Voter>& voters);
   /// What the next heartbeat shows the leader, encoded; nothing where none has admitted it.
   std::string ack() const;
-  /// The term of the newest news it has heard; 0: none.
+  /// The term of the newest events it has heard; 0: none.
   std::uint64_t known_term() const;
   /// How many voters there are in the newest set that it has heard of.
   std::size_t known_voters() const;
@@ -92,7 +92,7 @@ class Leadership {
   Search answered(const std::vector<VoteAnswer>& answers, TimePoint now);
   /// Answers a launcher that looks for a leader or would be one.
   VoteAnswer answer(const VoteRequest& request, TimePoint now);
-  /// Leads as the first one, followed until now by `others`, who hear so with the news of that number.
+  /// Leads as the first one, followed until now by `others`, who hear so with the events of that number.
   void found(const std::vector<Voter>& others, std::uint64_t events, TimePoint now);
   /// Leads from now on. False: it leads, or has led, a later term.
   bool lead(Election election, TimePoint now);
@@ -105,12 +105,12 @@ class Leadership {
   bool leads() const { return voters() != nullptr; }
   /// What it grants with an answer: nothing for longer than a majority stands behind it.
   LeaseGrant renew(TimePoint now);
-  /// A follower has shown this ack(); `told`: how many news there are.
+  /// A follower has shown this ack(); `told`: how many events there are.
   void acknowledged(std::uint64_t instance_id, std::string_view ack, std::uint64_t told);
   /// A majority follows, or may still come to.
   bool holds(TimePoint now);
   /// Takes a voter in or leaves one out if that is due. `present`: who could be one, of the members first.
-  /// True when it has: then `events` is the number of news with the one that says so.
+  /// True when it has: then `events` is the number of events with the one that says so.
   bool adapt(const std::function<std::vector<Voter>(const std::vector<Voter>& members)>& present,
              std::uint64_t events, TimePoint now);
   void resign();
@@ -119,7 +119,7 @@ class Leadership {
 
   // --- publish --------------------------------------------------------------------------------------------
 
-  /// A majority follows, and has heard so many of its news: any successor knows them.
+  /// A majority follows, and has heard so many of its events: any successor knows them.
   bool decided(std::uint64_t events) const;
   /// While it leads; changed on the leader's thread only. nullptr: it does not.
   const Voters* voters() const { return led_ ? &led_->voters : nullptr; }
@@ -131,9 +131,9 @@ class Leadership {
     TimePoint establish_until{}, next_look{};
     std::unique_ptr<Announcer> announcer;
   };
-  std::uint64_t promised() const { return std::max(current_term_, candidacy_); }
+  std::uint64_t voted_term() const { return std::max(current_term_, candidacy_); }
   bool loyal(TimePoint now, std::uint64_t asker) const { return now < loyal_until_ && asker != voted_for_; }
-  bool better(std::uint64_t term) const { return term > followed_ && term >= promised(); }
+  bool better(std::uint64_t term) const { return term > followed_ && term >= voted_term(); }
   VoteRequest stand(TimePoint now, bool probe);
   bool settle(bool elected, TimePoint now);
   void announce(Led& led) const;

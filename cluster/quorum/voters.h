@@ -29,7 +29,7 @@ struct Voter {
 struct VoteRequest {
   std::uint64_t term = 0;  ///< which the asker would lead; 0: it only asks who does
   std::uint64_t instance_id = 0;
-  /// Of the newest news it has heard: the term, and how many of it.
+  /// Of the newest events it has heard: the term, and how many of it.
   std::uint64_t known_term = 0, known_events = 0;
   bool probe = false;  ///< it would ask for this vote next: the answer promises nothing
 };
@@ -49,10 +49,10 @@ struct LeaseGrant {
   Duration lasts = Duration::max();
 };
 
-/// What a heartbeat shows a leader: the newest of its stamps, and how many of its news have been heard.
-/// Numbers of one term mean nothing in another: each leader counts its news from 0, by a clock of its own.
+/// What a heartbeat shows a leader: the newest of its stamps, and how many of its events have been heard.
+/// Numbers of one term mean nothing in another: each leader counts its events from 0, by a clock of its own.
 struct Ack {
-  std::uint64_t term = 0;  ///< whose stamp and news these are
+  std::uint64_t term = 0;  ///< whose stamp and events these are
   std::int64_t stamp = 0;
   std::uint64_t match_index = 0;
 };
@@ -89,30 +89,30 @@ inline constexpr std::size_t kMostVoters = 5;
 /// Raft, 4.1). Of two voters the leader alone is the majority: the other one cannot be elected. Pure.
 class Voters {
  public:
-  /// A successor's, whom nobody follows yet and whose first piece of news tells of them. `members`: the
+  /// A successor's, whom nobody follows yet and whose first event tells of them. `members`: the
   /// leader first.
   Voters(std::uint64_t term, std::vector<Voter> members, Duration lease);
-  /// A founder's: they have followed it until `founded`. `changed_at`: the number of news with the one that
+  /// A founder's: they have followed it until `founded`. `changed_at`: the number of events with the one that
   /// tells of them.
   Voters(std::uint64_t term, std::vector<Voter> members, Duration lease, TimePoint founded,
          std::uint64_t changed_at);
 
-  /// A voter has shown an ack. One of another term, or of more news than the leader has `told`, is
+  /// A voter has shown an ack. One of another term, or of more events than the leader has `told`, is
   /// refused: it counts for nothing.
   void hear(std::uint64_t instance_id, const Ack& ack, std::uint64_t told);
   /// The leader may lead until then; TimePoint::max() while it alone is the majority. In the past for a
   /// successor whom no majority follows yet.
   TimePoint leads_until() const;
-  /// A majority has heard `events` of the leader's news. The leader counts as the others do, by what its own
-  /// session has heard: that, and not what it has told, is what it would know as a voter.
+  /// A majority has heard `events` of the leader's events. The leader counts as the others do, by what its
+  /// own session has heard: that, and not what it has told, is what it would know as a voter.
   bool decided(std::uint64_t events) const;
   /// Takes a voter in or leaves one out if that is due and possible, of those who are there; true when it
-  /// has: then `events` is the number of news with the one that says so.
+  /// has: then `events` is the number of events with the one that says so.
   /// Nobody is taken in or left out by whom the leader would not lead any more `now`.
   bool adapt(const std::vector<Voter>& present, std::uint64_t events, TimePoint now);
 
   const std::vector<Voter>& members() const noexcept { return members_; }
-  /// How many news there were when they were changed last.
+  /// How many events there were when they were changed last.
   std::uint64_t changed_at() const noexcept { return changed_at_; }
   /// The leader is the majority.
   bool alone() const noexcept { return alone_; }

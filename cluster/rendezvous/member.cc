@@ -1,5 +1,5 @@
 // A thread that polls the connection and beats. The caller's side is two queues under a lock: words to be
-// said, news that came.
+// said, events that came.
 #include "cluster/rendezvous/member.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ namespace dtrain::rendezvous {
 namespace {
 
 constexpr std::size_t kChunkBytes = 64 * 1024;
-// The last words must arrive before the connection is closed with unread news in it, which would reset it.
+// The last words must arrive before the connection is closed with unread events in it, which would reset it.
 constexpr Duration kGoodbye = std::chrono::milliseconds(300);
 
 // To connect again: short, so that a launcher that leaves is not kept.
@@ -125,8 +125,8 @@ struct Member::Impl {
   std::vector<char> chunk = std::vector<char>(kChunkBytes);
 
   std::mutex mutex;  // guards what follows
-  std::deque<Word> words;
-  std::deque<News> news;
+  std::deque<NodeEvent> unsaid;
+  std::deque<LeaderEvent> heard;
   bool last_delivered = false;
   bool leaving = false, hushed = false;
 
@@ -222,7 +222,7 @@ bool Member::Impl::turn() {
   const Deadline next = Deadline::after(due - boot_clock().now());
   flush();
   deliver();
-  // With the session the thread's work ends: a launcher that has heard the last news is not to beat on.
+  // With the session the thread's work ends: a launcher that has heard the last events is not to beat on.
   if (session.ended()) return false;
   if (session.interrupted()) {
     if (session.orphaned())
@@ -248,13 +248,13 @@ bool Member::Impl::turn() {
 }
 
 void Member::Impl::take_words() {
-  std::deque<Word> taken;
+  std::deque<NodeEvent> taken;
   {
     const std::lock_guard lock(mutex);
-    taken.swap(words);
+    taken.swap(unsaid);
     if (hushed) session.hush();
   }
-  for (const Word& word : taken) session.say(word, boot_clock().now());
+  for (const NodeEvent& event : taken) session.say(event, boot_clock().now());
 }
 
 void Member::Impl::flush() {
@@ -287,10 +287,10 @@ void Member::Impl::receive() {
 
 void Member::Impl::deliver() {
   while (auto bytes = session.take()) {
-    auto piece = decode_news(*bytes);
+    auto piece = decode_leader_event(*bytes);
     if (!piece) session.lose("the rendezvous sent news that cannot be understood");
     const std::lock_guard lock(mutex);
-    if (piece && !last_delivered) news.push_back(std::move(*piece));
+    if (piece && !last_delivered) heard.push_back(std::move(*piece));
     last_delivered = last_delivered || (piece && is_last(*piece));
     raise(arrived);
   }
@@ -325,16 +325,16 @@ Member::~Member() {
   impl_->thread.join();
 }
 
-std::optional<News> Member::next(const Deadline& deadline) {
+std::optional<LeaderEvent> Member::next(const Deadline& deadline) {
   while (true) {
     {
       const std::lock_guard lock(impl_->mutex);
       lower(impl_->arrived);
-      if (!impl_->news.empty()) {
-        News news = std::move(impl_->news.front());
-        impl_->news.pop_front();
-        if (!impl_->news.empty()) raise(impl_->arrived);
-        return news;
+      if (!impl_->heard.empty()) {
+        LeaderEvent event = std::move(impl_->heard.front());
+        impl_->heard.pop_front();
+        if (!impl_->heard.empty()) raise(impl_->arrived);
+        return event;
       }
       if (impl_->last_delivered || deadline.expired()) return std::nullopt;
     }
@@ -351,9 +351,9 @@ void Member::hush() {
   raise(impl_->wake);
 }
 
-void Member::say(const Word& word) {
+void Member::say(const NodeEvent& event) {
   const std::lock_guard lock(impl_->mutex);
-  impl_->words.push_back(word);
+  impl_->unsaid.push_back(event);
   raise(impl_->wake);
 }
 

@@ -1,4 +1,4 @@
-// A launcher's slot at the rendezvous: joins, keeps the lease, hears the news, says its words.
+// A launcher's slot at the rendezvous: joins, keeps the lease, hears the events, says its words.
 #pragma once
 
 #include <cstdint>
@@ -44,15 +44,15 @@ class Member {
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
 
-  /// The next piece of news in order; nothing when `deadline` passes first. A connection that breaks is
+  /// The next event in order; nothing when `deadline` passes first. A connection that breaks is
   /// LeaseLost. To be called from one thread.
-  std::optional<News> next(const Deadline& deadline);
+  std::optional<LeaderEvent> next(const Deadline& deadline);
   /// Readable while next() has something; for poll().
   int fd() const noexcept;
 
   /// Tells the leader. May be called from any thread, also during next(). A lost connection is not an
   /// error here: next() tells.
-  void say(const Word& word);
+  void say(const NodeEvent& event);
 
   /// This node is about to leave: the leader hears no heartbeat any more, only words. Whether anything
   /// is still at work here is then known with the lease at the latest. From any thread.

@@ -29,7 +29,7 @@ double seconds_of(Duration time) { return std::chrono::duration<double>(time).co
 
 Membership::Membership(JobRules rules, TimePoint now)
     : rules_(std::move(rules)),
-      roster_(rules_.min_nodes, rules_.max_nodes, rules_.hosts, rules_.spares),
+      slots_(rules_.min_nodes, rules_.max_nodes, rules_.hosts, rules_.spares),
       begun_(now),
       next_waiting_(now + rules_.waiting_every),
       last_tick_(now),
@@ -39,13 +39,13 @@ Membership::Membership(JobRules rules, TimePoint now)
 Admission Membership::join(ConnectionId id, const NodeOffer& offer, TimePoint now) {
   if (offer.resumes) return resume(id, offer, now);
   // A launcher that asks again has not heard the answer.
-  Slot* const own = offer.instance_id == 0 ? nullptr : roster_.find_instance_id(offer.instance_id);
+  Slot* const own = offer.instance_id == 0 ? nullptr : slots_.find_instance_id(offer.instance_id);
   if (own != nullptr) {
     own->offer.standby = offer.standby;
     return come_back(*own, id, now);
   }
   if (over()) return {-1, over_because_, {}};
-  std::string why = roster_.objection(offer);
+  std::string why = slots_.objection(offer);
   if (why.empty() && !elastic() && !takes_replacements() && phase_ != Phase::gathering)
     why = fmt::format("the job of {} nodes has started without host {}; start it again", rules_.max_nodes,
                       offer.host);
@@ -62,7 +62,7 @@ Admission Membership::join(ConnectionId id, const NodeOffer& offer, TimePoint no
     }
     return {-1, std::move(why), {}};
   }
-  const Slot& slot = roster_.add(id, offer, now);
+  const Slot& slot = slots_.add(id, offer, now);
   Admission admission{slot.place, {}, {}};
   if (slot.node_rank < 0) admission.lines = {slot.text() + " will replace the next node that is lost"};
   if (phase_ == Phase::gathering) {
@@ -75,9 +75,9 @@ Admission Membership::join(ConnectionId id, const NodeOffer& offer, TimePoint no
   return admission;
 }
 
-// All that happened meanwhile it can still hear: news are kept for longer than a lease lasts.
+// All that happened meanwhile it can still hear: events are kept for longer than a lease lasts.
 Admission Membership::resume(ConnectionId id, const NodeOffer& offer, TimePoint now) {
-  Slot* slot = offer.instance_id == 0 ? nullptr : roster_.find_instance_id(offer.instance_id);
+  Slot* slot = offer.instance_id == 0 ? nullptr : slots_.find_instance_id(offer.instance_id);
   if (slot == nullptr && inherited_) return claim(id, offer, now);
   if (slot == nullptr && !formed()) {
     // Of a job that continues, or has ended, without the launcher that began this one: a leader that was
@@ -93,10 +93,10 @@ Admission Membership::resume(ConnectionId id, const NodeOffer& offer, TimePoint 
 Admission Membership::come_back(Slot& broken, ConnectionId id, TimePoint now) {
   Slot* const slot = &broken;
   if (!slot->accused.empty()) return {-1, "this node was left behind: " + slot->accused, {}};
-  if (slot->broken && roster_.has_place(slot->place))
+  if (slot->broken && slots_.has_place(slot->place))
     return {-1, fmt::format("another launcher has taken node_rank {} meanwhile", slot->place), {}};
   if (!slot->broken) lost_.push_back(slot->id);  // its old connection, which it knows to be dead
-  Slot& back = roster_.move(slot->id, id);
+  Slot& back = slots_.move(slot->id, id);
   back.last_heard = now;
   back.hung_up_at.reset();
   if (phase_ == Phase::gathering) gather(now);
@@ -107,34 +107,34 @@ Admission Membership::come_back(Slot& broken, ConnectionId id, TimePoint now) {
 }
 
 void Membership::beat(ConnectionId id, TimePoint now) {
-  Slot* slot = roster_.find(id);
+  Slot* slot = slots_.find(id);
   if (slot != nullptr && !slot->broken) slot->last_heard = now;
 }
 
-void Membership::hear(ConnectionId id, const Word& word, TimePoint now, std::uint64_t number) {
-  Slot* slot = roster_.find(id);
+void Membership::hear(ConnectionId id, const NodeEvent& event, TimePoint now, std::uint64_t number) {
+  Slot* slot = slots_.find(id);
   if (slot == nullptr || slot->broken || over()) return;
   slot->last_heard = now;
-  if (number != 0 && number <= slot->last_word) return;
-  if (number != 0) slot->last_word = number;
-  std::visit([&](const auto& said) { on(*slot, said, now); }, word);
+  if (number != 0 && number <= slot->last_event) return;
+  if (number != 0) slot->last_event = number;
+  std::visit([&](const auto& said) { on(*slot, said, now); }, event);
 }
 
-void Membership::on(Slot& slot, const Ready& word, TimePoint now) {
-  if (phase_ != Phase::forming || !in_this_round(slot, word.round) || slot.ready) return;
+void Membership::on(Slot& slot, const Ready& event, TimePoint now) {
+  if (phase_ != Phase::forming || !in_this_round(slot, event.round) || slot.ready) return;
   slot.ready = true;
   if (slot.node_rank == nodes_.front().node_rank) {
-    master_port_ = word.master_port;
-    master_addr_ = word.master_addr;
+    master_port_ = event.master_port;
+    master_addr_ = event.master_addr;
   }
   if (--unready_ > 0) return;
   // Who came meanwhile need not wait for a checkpoint.
-  roster_.present() > nodes_.size() && roster_.has_rank(0) ? form(now) : start();
+  slots_.present() > nodes_.size() && slots_.has_rank(0) ? form(now) : start();
 }
 
-void Membership::on(Slot& slot, const Failed& word, TimePoint now) {
-  if (!in_this_round(slot, word.round) || slot.ended) return;
-  SeenFailure seen{word.failure, now - std::clamp(word.age, Duration::zero(), kOldestFailure)};
+void Membership::on(Slot& slot, const Failed& event, TimePoint now) {
+  if (!in_this_round(slot, event.round) || slot.ended) return;
+  SeenFailure seen{event.failure, now - std::clamp(event.age, Duration::zero(), kOldestFailure)};
   seen.failure.node_rank = slot.node_rank;
   seen.failure.host = slot.offer.host;
   if (seen.failure.exit_code == 0) seen.failure.exit_code = static_cast<int>(ExitCode::failure);
@@ -148,36 +148,36 @@ void Membership::on(Slot& slot, const Failed& word, TimePoint now) {
   }
 }
 
-void Membership::on(Slot& slot, const Ended& word, TimePoint now) {
-  if (unended_ == 0 || !in_this_round(slot, word.round) || slot.ended) return;
-  slot.ended = word.exit_code;
+void Membership::on(Slot& slot, const Ended& event, TimePoint now) {
+  if (unended_ == 0 || !in_this_round(slot, event.round) || slot.ended) return;
+  slot.ended = event.exit_code;
   --unended_;
-  all_zero_ = all_zero_ && word.exit_code == 0;
-  if (word.exit_code == kRequeue) {
+  all_zero_ = all_zero_ && event.exit_code == 0;
+  if (event.exit_code == kRequeue) {
     requeue_ = true;
     if (phase_ == Phase::running && !requeue_at_) requeue_at_ = now + kRequeuePatience;
-  } else if (word.exit_code != 0 && phase_ == Phase::running && !found_) {
+  } else if (event.exit_code != 0 && phase_ == Phase::running && !found_) {
     note({Failure{Failure::Kind::worker,
                   slot.node_rank,
                   slot.offer.host,
                   -1,
-                  word.exit_code,
+                  event.exit_code,
                   false,
-                  {fmt::format("{} ended with exit code {}", slot.text(), word.exit_code)}},
+                  {fmt::format("{} ended with exit code {}", slot.text(), event.exit_code)}},
           now},
          now);
   }
   if (unended_ == 0) conclude(now);
 }
 
-void Membership::on(Slot& slot, const Signalled& word, TimePoint now) {
+void Membership::on(Slot& slot, const Signalled& event, TimePoint now) {
   const SeenFailure asked{Failure{Failure::Kind::signal,
                                   slot.node_rank,
                                   slot.offer.host,
                                   -1,
-                                  128 + word.signal,
+                                  128 + event.signal,
                                   false,
-                                  {fmt::format("{} got signal {}", slot.text(), word.signal)}},
+                                  {fmt::format("{} got signal {}", slot.text(), event.signal)}},
                           now};
   const bool second = std::exchange(slot.signalled, true);
   if (phase_ == Phase::gathering || (phase_ == Phase::forming && slot.in_round))
@@ -187,7 +187,7 @@ void Membership::on(Slot& slot, const Signalled& word, TimePoint now) {
   if (signal_ && !second) return;
   if (!signal_) {
     const bool failing = phase_ == Phase::stopping && !taking_in_ && found_;
-    signal_ = word.signal;
+    signal_ = event.signal;
     if (!failing) found_ = asked;
     taking_in_ = again_ = false;
     phase_ = Phase::stopping;
@@ -195,13 +195,13 @@ void Membership::on(Slot& slot, const Signalled& word, TimePoint now) {
     requeue_at_.reset();
     overdue_at_ = now + rules_.stop_within;
   }
-  news_.emplace_back(Stop{round_, false, false, word.signal, second, found_->failure});
+  events_.emplace_back(Stop{round_, false, false, event.signal, second, found_->failure});
 }
 
 void Membership::on(Slot& slot, const Gone&, TimePoint now) { leave(slot.id, Departure::closed, now); }
 
 void Membership::leave(ConnectionId id, Departure departure, TimePoint now) {
-  Slot* slot = roster_.find(id);
+  Slot* slot = slots_.find(id);
   if (slot == nullptr) return;
   const bool at_work = unended_ > 0 && slot->in_round && !slot->ended;
   if (departure == Departure::closed) return lose(id, gone(*slot, now), now);
@@ -213,7 +213,7 @@ void Membership::leave(ConnectionId id, Departure departure, TimePoint now) {
   // left is our margin.
   if (departure == Departure::silent) slot->lost_at = now + (rules_.lost_after - rules_.lease);
   if (departure == Departure::hung_up) slot->hung_up_at = now;
-  roster_.mark_broken(id);
+  slots_.mark_broken(id);
 }
 
 Membership::SeenFailure Membership::gone(const Slot& slot, TimePoint now) const {
@@ -253,7 +253,7 @@ void Membership::expire(TimePoint now) {
   next_sweep_ = now + kSweepEvery;
   const Duration patience = nobody_goes_on() ? hang_up_patience(rules_.lease) : rules_.lost_after;
   std::vector<ConnectionId> expired;
-  for (const auto& [id, slot] : roster_.slots()) {
+  for (const auto& [id, slot] : slots_.slots()) {
     const bool hung_up = slot.hung_up_at && now - *slot.hung_up_at >= patience;
     if (hung_up || now - slot.last_heard >= rules_.lost_after || (slot.lost_at && now >= *slot.lost_at))
       expired.push_back(id);
@@ -261,7 +261,7 @@ void Membership::expire(TimePoint now) {
   for (const ConnectionId id : expired) {
     if (over()) return;
     lost_.push_back(id);
-    lose(id, silent(*roster_.find(id), now), now);
+    lose(id, silent(*slots_.find(id), now), now);
   }
 }
 
@@ -271,7 +271,7 @@ void Membership::leave_slow_ones_behind(TimePoint now) {
   overdue_at_.reset();
   const bool forming = phase_ == Phase::forming;
   std::vector<ConnectionId> slow;
-  for (auto& [id, slot] : roster_.slots()) {
+  for (auto& [id, slot] : slots_.slots()) {
     if (!slot.in_round || slot.broken || (forming ? slot.ready : slot.ended.has_value())) continue;
     slot.accused =
         forming ? fmt::format("it did not get ready within {:.0f} s", seconds_of(rules_.form_within))
@@ -306,13 +306,13 @@ TimePoint Membership::tick(TimePoint now) {
 void Membership::say_waiting(TimePoint now) {
   next_waiting_ = now + rules_.waiting_every;
   std::vector<std::string> lines = waiting_lines(now);
-  if (!lines.empty()) news_.emplace_back(Waiting{std::move(lines)});
+  if (!lines.empty()) events_.emplace_back(Waiting{std::move(lines)});
 }
 
 std::vector<std::string> Membership::waiting_lines(TimePoint now) const {
   std::vector<std::string> lines;
   if (phase_ == Phase::gathering) {
-    lines.push_back(roster_.count_text());
+    lines.push_back(slots_.count_text());
     if (!rules_.listening.empty()) lines.back() += "; listening on " + rules_.listening;
     if (enough_since_)
       lines.push_back(fmt::format("enough to start; in {:.0f} s without the others",
@@ -333,7 +333,7 @@ std::vector<std::string> Membership::waiting_lines(TimePoint now) const {
 std::string Membership::slow_ones() const {
   std::string text;
   int shown = 0;
-  for (const auto& [id, slot] : roster_.slots()) {
+  for (const auto& [id, slot] : slots_.slots()) {
     if (!slot.in_round || (phase_ == Phase::forming ? slot.ready : slot.ended.has_value())) continue;
     if (shown++ == kShownSlow) return text + ", …";
     text += (text.empty() ? "" : ", ") + slot.text();

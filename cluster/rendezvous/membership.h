@@ -1,5 +1,5 @@
-// The leader's mind as a pure state machine: joins, words, leases and the time go in, news for the
-// launchers comes out. Reads no clock and does no I/O. docs/decisions/010-rendezvous.md has the rules.
+// The leader's mind as a pure state machine: joins, events of nodes, leases and the time go in, events for
+// the launchers comes out. Reads no clock and does no I/O. docs/decisions/010-rendezvous.md has the rules.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 #include "cluster/quorum/voters.h"
 #include "cluster/rendezvous/protocol.h"
-#include "cluster/rendezvous/roster.h"
+#include "cluster/rendezvous/slot_table.h"
 
 namespace dtrain::rendezvous {
 
@@ -37,7 +37,7 @@ struct JobRules {
 /// The answer to a join.
 struct Admission {
   int node_rank = 0;               ///< its place: a node's number, from max_nodes on a spare's
-  std::string refused;             ///< why; empty: seated
+  std::string refused;             ///< why; empty: it has a slot
   std::vector<std::string> lines;  ///< what a newcomer may want to know
   bool elsewhere = false;          ///< not decided here: by `leader`, or later where that has no port
   Endpoint leader{};
@@ -77,15 +77,15 @@ class Membership {
   void beat(ConnectionId id, TimePoint now);
   /// Words of former rounds and of unknown slots are ignored, and those whose number is not above the last
   /// one's: a launcher whose connection broke says again what was not answered. 0: not numbered.
-  void hear(ConnectionId id, const Word& word, TimePoint now, std::uint64_t number = 0);
+  void hear(ConnectionId id, const NodeEvent& event, TimePoint now, std::uint64_t number = 0);
   void leave(ConnectionId id, Departure departure, TimePoint now);
   /// Does what is due and returns when to call again at the latest.
   TimePoint tick(TimePoint now);
 
-  /// News for all that are seated, in order; those not in a round ignore what concerns it. `self` is not
+  /// Events for all that have a slot, in order; those not in a round ignore what concerns it. `self` is not
   /// set: each receiver finds its own node_rank.
-  std::vector<News> take_news() { return std::exchange(news_, {}); }
-  /// Seats whose leases have run out since the last call: their connections are to be closed.
+  std::vector<LeaderEvent> take_events() { return std::exchange(events_, {}); }
+  /// Slots whose leases have run out since the last call: their connections are to be closed.
   std::vector<ConnectionId> take_lost() { return std::exchange(lost_, {}); }
   bool over() const noexcept { return phase_ == Phase::over; }
 
@@ -102,7 +102,7 @@ class Membership {
   std::vector<Voter> eligible(std::uint64_t host, const std::vector<Voter>& voters) const;
   /// The launcher of that connection; 0: none.
   std::uint64_t instance_id_of(ConnectionId id) const;
-  bool seated(ConnectionId id) const { return roster_.slots().contains(id); }
+  bool has_slot(ConnectionId id) const { return slots_.slots().contains(id); }
   /// Of all that have a slot.
   std::vector<std::uint64_t> instance_ids() const;
 
@@ -119,11 +119,11 @@ class Membership {
   std::size_t min_nodes() const noexcept { return static_cast<std::size_t>(rules_.min_nodes); }
   bool in_this_round(const Slot& slot, int round) const noexcept { return slot.in_round && round == round_; }
 
-  void on(Slot& slot, const Ready& word, TimePoint now);
-  void on(Slot& slot, const Failed& word, TimePoint now);
-  void on(Slot& slot, const Ended& word, TimePoint now);
-  void on(Slot& slot, const Signalled& word, TimePoint now);
-  void on(Slot& slot, const Gone& word, TimePoint now);
+  void on(Slot& slot, const Ready& event, TimePoint now);
+  void on(Slot& slot, const Failed& event, TimePoint now);
+  void on(Slot& slot, const Ended& event, TimePoint now);
+  void on(Slot& slot, const Signalled& event, TimePoint now);
+  void on(Slot& slot, const Gone& event, TimePoint now);
 
   Admission resume(ConnectionId id, const NodeOffer& offer, TimePoint now);
   Admission come_back(Slot& slot, ConnectionId id, TimePoint now);
@@ -159,7 +159,7 @@ class Membership {
   static constexpr Duration kCatchUp = std::chrono::seconds(1);
 
   JobRules rules_;
-  Roster roster_;
+  SlotTable slots_;
   Phase phase_ = Phase::gathering;
   TimePoint begun_;
   int round_ = -1;
@@ -188,7 +188,7 @@ class Membership {
   TimePoint last_tick_, next_sweep_, leases_count_from_;
   std::vector<std::string> refusals_;
 
-  std::vector<News> news_;
+  std::vector<LeaderEvent> events_;
   std::vector<ConnectionId> lost_;
   std::string over_because_ = "the job is over";  // for those who come too late
 };

@@ -18,10 +18,10 @@ constexpr int kRequeue = static_cast<int>(ExitCode::requeue);
 
 // Forms the first round when those who should be there are.
 void Membership::gather(TimePoint now) {
-  const std::size_t present = roster_.present();
+  const std::size_t present = slots_.present();
   if (present == static_cast<std::size_t>(rules_.max_nodes)) return form(now);
-  const bool spared = !elastic() && present + roster_.waiting() >= min_nodes();
-  const bool enough = (elastic() && present >= min_nodes() && roster_.has_rank(0)) || spared;
+  const bool spared = !elastic() && present + slots_.waiting() >= min_nodes();
+  const bool enough = (elastic() && present >= min_nodes() && slots_.has_rank(0)) || spared;
   if (!enough) enough_since_.reset();
   if (enough && !enough_since_) enough_since_ = now;
   const bool late = now - begun_ >= rules_.join_timeout;
@@ -37,7 +37,7 @@ void Membership::gather(TimePoint now) {
 
 // The nodes that were lost are waited for as all were at first.
 void Membership::gather_again(TimePoint now) {
-  for (auto& [id, slot] : roster_.slots()) slot.in_round = false;
+  for (auto& [id, slot] : slots_.slots()) slot.in_round = false;
   phase_ = Phase::gathering;
   overdue_at_.reset();
   begun_ = now;
@@ -49,11 +49,11 @@ void Membership::form_or_gather(TimePoint now) { enough_left() ? form(now) : gat
 
 void Membership::form(TimePoint now) {
   ++round_;
-  if (!elastic()) roster_.promote_spares();
+  if (!elastic()) slots_.promote_spares();
   phase_ = Phase::forming;
-  nodes_ = roster_.nodes();
-  displaced_ = roster_.displaced();
-  for (auto& [id, slot] : roster_.slots()) {
+  nodes_ = slots_.nodes();
+  displaced_ = slots_.displaced();
+  for (auto& [id, slot] : slots_.slots()) {
     slot.in_round = !slot.broken && slot.node_rank >= 0;
     slot.ready = false;
     slot.ended.reset();
@@ -70,7 +70,7 @@ void Membership::form(TimePoint now) {
   requeue_ = taking_in_ = again_ = false;
   all_zero_ = true;
   next_waiting_ = now + rules_.waiting_every;
-  news_.emplace_back(Forming{round_, 0, nodes_, displaced_, restarts_});
+  events_.emplace_back(Forming{round_, 0, nodes_, displaced_, restarts_});
 }
 
 void Membership::start() {
@@ -78,7 +78,7 @@ void Membership::start() {
   started_ = true;
   overdue_at_.reset();
   unended_ = nodes_.size();
-  news_.emplace_back(
+  events_.emplace_back(
       Start{round_, restarts_, 0, nodes_, master_port_, rules_.launch_time_ns, rules_.run_id, master_addr_});
 }
 
@@ -87,17 +87,17 @@ void Membership::take_in() {
   if (phase_ != Phase::running || found_ || requeue_ || unended_ < nodes_.size()) return;
   phase_ = Phase::stopping;
   taking_in_ = again_ = true;
-  news_.emplace_back(Stop{round_, true, true, std::nullopt, false, std::nullopt});
+  events_.emplace_back(Stop{round_, true, true, std::nullopt, false, std::nullopt});
 }
 
 bool Membership::enough_left() const noexcept {
-  if (!elastic()) return roster_.present() + roster_.waiting() >= min_nodes();
-  return roster_.present() >= min_nodes() && roster_.has_rank(0);
+  if (!elastic()) return slots_.present() + slots_.waiting() >= min_nodes();
+  return slots_.present() >= min_nodes() && slots_.has_rank(0);
 }
 
 // Its connection may be broken, but it is here that this is asked.
 bool Membership::host_is_here() const {
-  const auto& slots = roster_.slots();
+  const auto& slots = slots_.slots();
   return std::any_of(slots.begin(), slots.end(),
                      [this](const auto& entry) { return entry.second.place == host_place_; });
 }
@@ -110,14 +110,14 @@ bool Membership::may_go_on() const {
 }
 
 void Membership::lose(ConnectionId id, SeenFailure seen, TimePoint now) {
-  const Slot slot = *roster_.find(id);
-  roster_.remove(id);
+  const Slot slot = *slots_.find(id);
+  slots_.remove(id);
   if (over()) return;
   // The successor will find the same, and continue. A slot inherited from a launcher that was at the host's
   // place before is not the host's.
   abdicated_ = abdicated_ || (successors_ && slot.place == host_place_ && !host_is_here());
   if (abdicated_ || (slot.node_rank < 0 && !slot.in_round)) return;  // the latter: a spare
-  const bool replaced = phase_ == Phase::gathering && roster_.has_rank(slot.node_rank);
+  const bool replaced = phase_ == Phase::gathering && slots_.has_rank(slot.node_rank);
   if (replaced) return;
   if (phase_ == Phase::gathering || (phase_ == Phase::forming && slot.in_round))
     return lose_while_idle(seen, now);
@@ -137,8 +137,8 @@ void Membership::lose_while_idle(const SeenFailure& seen, TimePoint now) {
   if (phase_ == Phase::gathering) return gather(now);
   if (enough_left()) return form(now);
   // The first node may come back: then they meet again.
-  if (started_ && roster_.has_rank(0)) return finish(seen.failure.exit_code, seen.failure);
-  for (auto& [id, slot] : roster_.slots()) slot.in_round = false;
+  if (started_ && slots_.has_rank(0)) return finish(seen.failure.exit_code, seen.failure);
+  for (auto& [id, slot] : slots_.slots()) slot.in_round = false;
   phase_ = Phase::gathering;
 }
 
@@ -161,7 +161,7 @@ void Membership::stop_round(TimePoint now) {
   phase_ = Phase::stopping;
   overdue_at_ = now + rules_.stop_within;
   again_ = may_go_on();
-  news_.emplace_back(Stop{round_, again_, false, std::nullopt, false, found_->failure});
+  events_.emplace_back(Stop{round_, again_, false, std::nullopt, false, found_->failure});
   next_waiting_ = now + rules_.waiting_every;
   if (unended_ == 0) conclude(now);
 }
@@ -184,7 +184,7 @@ void Membership::finish_early() {
   if (!requeue_) {
     failure.kind = Failure::Kind::node_lost;
     failure.exit_code = kPeer;
-    failure.lines = {"too few nodes are left to continue: " + roster_.count_text()};
+    failure.lines = {"too few nodes are left to continue: " + slots_.count_text()};
   }
   finish(failure.exit_code, failure);
 }
@@ -203,7 +203,7 @@ void Membership::finish(int exit_code, std::optional<Failure> failure) {
   requeue_at_.reset();
   overdue_at_.reset();
   if (failure && !failure->lines.empty()) over_because_ += ": " + failure->lines.front();
-  news_.emplace_back(Over{exit_code, std::move(failure)});
+  events_.emplace_back(Over{exit_code, std::move(failure)});
 }
 
 }  // namespace dtrain::rendezvous

@@ -48,7 +48,7 @@ Membership::Membership(JobRules rules, const Inheritance& inheritance, TimePoint
     slot.offer.nproc = node.nproc;
     slot.last_heard = inheritance.heard;
     slot.in_round = true;
-    roster_.inherit(std::move(slot));
+    slots_.inherit(std::move(slot));
   }
   Failure failure{Failure::Kind::node_lost, 0, {}, -1, static_cast<int>(ExitCode::peer), false, {}};
   failure.lines = {inheritance.lost};
@@ -56,20 +56,20 @@ Membership::Membership(JobRules rules, const Inheritance& inheritance, TimePoint
   phase_ = Phase::stopping;
   overdue_at_ = now + rules_.lost_after + rules_.stop_within;
   again_ = restarts_ < rules_.max_restarts;
-  news_.emplace_back(Stop{round_, again_, false, std::nullopt, false, found_->failure});
+  events_.emplace_back(Stop{round_, again_, false, std::nullopt, false, found_->failure});
 }
 
 // The slot that it had under the leader before, or, for a launcher that had no part in the round, any.
 Admission Membership::claim(ConnectionId id, const NodeOffer& offer, TimePoint now) {
-  Slot* const slot = roster_.find_inherited(offer.place);
+  Slot* const slot = slots_.find_inherited(offer.place);
   const bool took_part = slot != nullptr && offer.round == round_ && offer.job == rules_.job;
   if (offer.place < 0 || (!took_part && offer.at_work))
     return {-1, "the job has continued without this node, whose lease has run out", {}};
   if (took_part) {
-    roster_.claim(*slot, offer);
+    slots_.claim(*slot, offer);
     const ConnectionId before = slot->id;
     Admission admission = come_back(*slot, id, now);
-    Slot* const back = roster_.find(admission.refused.empty() ? id : before);
+    Slot* const back = slots_.find(admission.refused.empty() ? id : before);
     if (back != nullptr && !offer.at_work)
       on(*back, Ended{round_, offer.ended.value_or(static_cast<int>(ExitCode::peer))}, now);
     return admission;
@@ -77,9 +77,9 @@ Admission Membership::claim(ConnectionId id, const NodeOffer& offer, TimePoint n
   if (over()) return {-1, over_because_, {}};
   NodeOffer fresh = offer;
   fresh.node_rank = offer.place;
-  std::string why = roster_.objection(fresh);
+  std::string why = slots_.objection(fresh);
   if (!why.empty()) return {-1, std::move(why), {}};
-  Slot& added = roster_.add(id, fresh, now);
+  Slot& added = slots_.add(id, fresh, now);
   added.begun_anew = true;
   Admission admission{added.place, {}, {}};
   if (phase_ == Phase::gathering) gather(now);
@@ -108,8 +108,8 @@ std::vector<Voter> Membership::eligible(std::uint64_t host, const std::vector<Vo
     if (instance_id != 0 && instance_id != host && !known)
       eligible.push_back({instance_id, slot->offer.host, slot->offer.standby});
   };
-  for (const Voter& one : voters) add(roster_.find_instance_id(one.instance_id));
-  for (auto next = roster_.slots().begin(); next != roster_.slots().end(); ++next) {
+  for (const Voter& one : voters) add(slots_.find_instance_id(one.instance_id));
+  for (auto next = slots_.slots().begin(); next != slots_.slots().end(); ++next) {
     if (eligible.size() >= kMostVoters - 1) break;
     add(&next->second);
   }
@@ -117,13 +117,13 @@ std::vector<Voter> Membership::eligible(std::uint64_t host, const std::vector<Vo
 }
 
 std::uint64_t Membership::instance_id_of(ConnectionId id) const {
-  const auto found = roster_.slots().find(id);
-  return found == roster_.slots().end() ? 0 : found->second.offer.instance_id;
+  const auto found = slots_.slots().find(id);
+  return found == slots_.slots().end() ? 0 : found->second.offer.instance_id;
 }
 
 std::vector<std::uint64_t> Membership::instance_ids() const {
   std::vector<std::uint64_t> instance_ids;
-  for (const auto& [id, slot] : roster_.slots()) {
+  for (const auto& [id, slot] : slots_.slots()) {
     if (slot.offer.instance_id != 0) instance_ids.push_back(slot.offer.instance_id);
   }
   return instance_ids;

@@ -14,13 +14,13 @@ namespace {
 constexpr std::size_t kFirstLines = 24;  // of too many
 constexpr unsigned kFailureKinds = static_cast<unsigned>(Failure::Kind::unusable) + 1;
 
-// Places in News; the first byte of its encoding.
+// Places in LeaderEvent; the first byte of its encoding.
 constexpr std::uint8_t kForming = 1, kStart = 2, kStop = 3, kOver = 4, kSnapshot = 7;
-static_assert(std::is_same_v<std::variant_alternative_t<kSnapshot, News>, Snapshot>);
-static_assert(std::is_same_v<std::variant_alternative_t<kForming, News>, Forming>);
-static_assert(std::is_same_v<std::variant_alternative_t<kStart, News>, Start>);
-static_assert(std::is_same_v<std::variant_alternative_t<kStop, News>, Stop>);
-static_assert(std::is_same_v<std::variant_alternative_t<kOver, News>, Over>);
+static_assert(std::is_same_v<std::variant_alternative_t<kSnapshot, LeaderEvent>, Snapshot>);
+static_assert(std::is_same_v<std::variant_alternative_t<kForming, LeaderEvent>, Forming>);
+static_assert(std::is_same_v<std::variant_alternative_t<kStart, LeaderEvent>, Start>);
+static_assert(std::is_same_v<std::variant_alternative_t<kStop, LeaderEvent>, Stop>);
+static_assert(std::is_same_v<std::variant_alternative_t<kOver, LeaderEvent>, Over>);
 // Of Forming and Start: kind, round, then `self`.
 constexpr std::size_t kSelfAt = 5;
 
@@ -67,65 +67,65 @@ void describe(Fields& f, typename Fields::template Of<Voter>& voter) {
 }
 
 template <class Fields>
-void describe(Fields& f, typename Fields::template Of<Waiting>& news) {
-  lines(f, news.lines);
+void describe(Fields& f, typename Fields::template Of<Waiting>& event) {
+  lines(f, event.lines);
 }
 template <class Fields>
-void describe(Fields& f, typename Fields::template Of<Forming>& news) {
-  f(news.round, news.self, news.restart_count);
-  displaced(f, news.displaced);
-  nodes(f, news.nodes);
+void describe(Fields& f, typename Fields::template Of<Forming>& event) {
+  f(event.round, event.self, event.restart_count);
+  displaced(f, event.displaced);
+  nodes(f, event.nodes);
 }
 template <class Fields>
-void describe(Fields& f, typename Fields::template Of<Start>& news) {
-  f(news.round, news.self, news.restart_count);
-  nodes(f, news.nodes);
-  f(news.master_port, news.launch_time_ns);
-  f.text(news.run_id, kMaxMatchValueBytes);
-  f.text(news.master_addr, wire::kMaxHostBytes);
+void describe(Fields& f, typename Fields::template Of<Start>& event) {
+  f(event.round, event.self, event.restart_count);
+  nodes(f, event.nodes);
+  f(event.master_port, event.launch_time_ns);
+  f.text(event.run_id, kMaxMatchValueBytes);
+  f.text(event.master_addr, wire::kMaxHostBytes);
 }
 template <class Fields>
-void describe(Fields& f, typename Fields::template Of<Stop>& news) {
-  f(news.round, news.again, news.checkpoint_first, news.signal, news.at_once, news.failure);
+void describe(Fields& f, typename Fields::template Of<Stop>& event) {
+  f(event.round, event.again, event.checkpoint_first, event.signal, event.at_once, event.failure);
 }
 template <class Fields>
-void describe(Fields& f, typename Fields::template Of<Over>& news) {
-  f(news.exit_code, news.failure);
+void describe(Fields& f, typename Fields::template Of<Over>& event) {
+  f(event.exit_code, event.failure);
 }
 template <class Fields>
-void describe(Fields& f, typename Fields::template Of<Refused>& news) {
-  f.text(news.why, kMaxReasonBytes);
-  f(news.unreachable);
+void describe(Fields& f, typename Fields::template Of<Refused>& event) {
+  f.text(event.why, kMaxReasonBytes);
+  f(event.unreachable);
 }
 template <class Fields>
-void describe(Fields& f, typename Fields::template Of<LeaseLost>& news) {
-  f.text(news.why, kMaxReasonBytes);
+void describe(Fields& f, typename Fields::template Of<LeaseLost>& event) {
+  f.text(event.why, kMaxReasonBytes);
 }
 template <class Fields>
-void describe(Fields& f, typename Fields::template Of<Snapshot>& news) {
-  f(news.job);
-  f.list(news.voters, kMaxVoters, [](auto& each, auto& voter) { each(voter); });
-  f(news.restart_count, news.launch_time_ns, news.round);
-  displaced(f, news.displaced);
-  nodes(f, news.nodes);
+void describe(Fields& f, typename Fields::template Of<Snapshot>& event) {
+  f(event.job);
+  f.list(event.voters, kMaxVoters, [](auto& each, auto& voter) { each(voter); });
+  f(event.restart_count, event.launch_time_ns, event.round);
+  displaced(f, event.displaced);
+  nodes(f, event.nodes);
 }
 
 template <class Fields>
-void describe(Fields& f, typename Fields::template Of<Ready>& word) {
-  f(word.round, word.master_port);
-  f.text(word.master_addr, wire::kMaxHostBytes);
+void describe(Fields& f, typename Fields::template Of<Ready>& event) {
+  f(event.round, event.master_port);
+  f.text(event.master_addr, wire::kMaxHostBytes);
 }
 template <class Fields>
-void describe(Fields& f, typename Fields::template Of<Failed>& word) {
-  f(word.round, word.age, word.failure);
+void describe(Fields& f, typename Fields::template Of<Failed>& event) {
+  f(event.round, event.age, event.failure);
 }
 template <class Fields>
-void describe(Fields& f, typename Fields::template Of<Ended>& word) {
-  f(word.round, word.exit_code);
+void describe(Fields& f, typename Fields::template Of<Ended>& event) {
+  f(event.round, event.exit_code);
 }
 template <class Fields>
-void describe(Fields& f, typename Fields::template Of<Signalled>& word) {
-  f(word.signal);
+void describe(Fields& f, typename Fields::template Of<Signalled>& event) {
+  f(event.signal);
 }
 template <class Fields>
 void describe(Fields&, typename Fields::template Of<Gone>&) {}
@@ -175,8 +175,8 @@ std::optional<Variant> decode_variant(std::string_view bytes) {
 
 }  // namespace
 
-std::string encode(const News& news) { return encode_variant(news); }
-std::string encode(const Word& word) { return encode_variant(word); }
+std::string encode(const LeaderEvent& event) { return encode_variant(event); }
+std::string encode(const NodeEvent& event) { return encode_variant(event); }
 std::string encode(const NodeOffer& offer) { return wire::write_fields(offer); }
 
 std::string encode(const Admission& admission) {
@@ -186,8 +186,12 @@ std::string encode(const Admission& admission) {
   return bytes;
 }
 
-std::optional<News> decode_news(std::string_view bytes) { return decode_variant<News>(bytes); }
-std::optional<Word> decode_word(std::string_view bytes) { return decode_variant<Word>(bytes); }
+std::optional<LeaderEvent> decode_leader_event(std::string_view bytes) {
+  return decode_variant<LeaderEvent>(bytes);
+}
+std::optional<NodeEvent> decode_node_event(std::string_view bytes) {
+  return decode_variant<NodeEvent>(bytes);
+}
 
 std::optional<NodeOffer> decode_offer(std::string_view bytes) {
   auto offer = wire::read_fields<NodeOffer>(bytes);
@@ -205,18 +209,18 @@ std::optional<Admission> decode_admission(std::string_view bytes) {
   return admission;
 }
 
-std::optional<int> round_of(std::string_view news) {
-  wire::ByteReader in(news);
+std::optional<int> round_of(std::string_view event) {
+  wire::ByteReader in(event);
   const std::uint8_t kind = in.u8();
   const auto round = static_cast<int>(in.u32());
   if (!in.good() || kind < kForming || kind > kStop) return std::nullopt;
   return round;
 }
 
-bool is_forming(std::string_view news) noexcept { return news.starts_with(char{kForming}); }
-bool is_start(std::string_view news) noexcept { return news.starts_with(char{kStart}); }
-bool is_over(std::string_view news) noexcept { return news.starts_with(char{kOver}); }
-bool is_snapshot(std::string_view news) noexcept { return news.starts_with(char{kSnapshot}); }
+bool is_forming(std::string_view event) noexcept { return event.starts_with(char{kForming}); }
+bool is_start(std::string_view event) noexcept { return event.starts_with(char{kStart}); }
+bool is_over(std::string_view event) noexcept { return event.starts_with(char{kOver}); }
+bool is_snapshot(std::string_view event) noexcept { return event.starts_with(char{kSnapshot}); }
 
 std::optional<int> index_in_round(std::string_view forming, int place) {
   if (!is_forming(forming) || forming.size() < kSelfAt + 8) return std::nullopt;
@@ -231,11 +235,11 @@ std::optional<int> index_in_round(std::string_view forming, int place) {
   return find_node(in.bytes(), node_rank);
 }
 
-void set_self(std::string& news, int place) {
-  if (news.size() < kSelfAt + 4 || (!is_forming(news) && !is_start(news))) return;
+void set_self(std::string& event, int place) {
+  if (event.size() < kSelfAt + 4 || (!is_forming(event) && !is_start(event))) return;
   std::string bytes;
   wire::ByteWriter(bytes).u32(static_cast<std::uint32_t>(place));
-  news.replace(kSelfAt, bytes.size(), bytes);
+  event.replace(kSelfAt, bytes.size(), bytes);
 }
 
 }  // namespace dtrain::rendezvous

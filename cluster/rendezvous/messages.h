@@ -1,4 +1,4 @@
-// News, words and offers as bytes, for the store's values and for the channel between a launcher and its
+// Events, words and offers as bytes, for the store's values and for the channel between a launcher and its
 // node agent.
 // Strict: what decodes was encoded by us, within bounds that the sender keeps by cutting.
 #pragma once
@@ -30,26 +30,27 @@ inline constexpr std::size_t kMaxNodesBytes = 512 * 1024;
 // decodes. Nodes must be in the order of node_rank; runs of like nodes with numbered hosts ("gpu001" …
 // "gpu999") take a few bytes together.
 std::string encode(const NodeOffer& offer);
-std::string encode(const Word& word);
-std::string encode(const News& news);
+std::string encode(const NodeEvent& event);
+std::string encode(const LeaderEvent& event);
 std::string encode(const Admission& admission);
 
 // nullopt for anything else than encode() yields.
 std::optional<NodeOffer> decode_offer(std::string_view bytes);
-std::optional<Word> decode_word(std::string_view bytes);
-std::optional<News> decode_news(std::string_view bytes);
+std::optional<NodeEvent> decode_node_event(std::string_view bytes);
+std::optional<LeaderEvent> decode_leader_event(std::string_view bytes);
 std::optional<Admission> decode_admission(std::string_view bytes);
 
-// Looks at encoded news without decoding its nodes, whose number a launcher's cost need not grow with.
+// Looks at an encoded LeaderEvent without decoding its nodes, whose number a launcher's cost need not grow
+// with.
 /// The round that Forming, Start and Stop are about.
-std::optional<int> round_of(std::string_view news);
-bool is_forming(std::string_view news) noexcept;
-bool is_start(std::string_view news) noexcept;
-bool is_over(std::string_view news) noexcept;
-bool is_snapshot(std::string_view news) noexcept;
+std::optional<int> round_of(std::string_view event);
+bool is_forming(std::string_view event) noexcept;
+bool is_start(std::string_view event) noexcept;
+bool is_over(std::string_view event) noexcept;
+bool is_snapshot(std::string_view event) noexcept;
 /// The index in Forming's list of the launcher with that place; nothing when it takes no part.
 std::optional<int> index_in_round(std::string_view forming, int place);
-/// Fills in `self` of Forming and Start; leaves other news as it is.
-void set_self(std::string& news, int place);
+/// Fills in `self` of Forming and Start; leaves other events as they are.
+void set_self(std::string& event, int place);
 
 }  // namespace dtrain::rendezvous

@@ -29,7 +29,7 @@ struct NodeOffer {
   bool resumes = false;  ///< has a slot, whose connection broke
   Endpoint standby{};    ///< where it would lead the job if it had to; port 0: it could not
   // With `resumes`, for a leader who does not know the slot.
-  std::uint64_t job = 0;       ///< Snapshot::job, of the leader whose news it has heard
+  std::uint64_t job = 0;       ///< Snapshot::job, of the leader whose events it has heard
   std::uint64_t term = 0;      ///< of that leader; 0: none that could be succeeded
   int place = -1;              ///< the number it was given
   int round = -1;              ///< the last one it took part in
@@ -111,7 +111,7 @@ struct Refused {  ///< this launcher cannot take part
 struct LeaseLost {  ///< the leader has not answered in time: end everything at once
   std::string why;
 };
-/// What a successor must know. The leader's first piece of news, and told again whenever the voters change;
+/// What a successor must know. The leader's first event, and told again whenever the voters change;
 /// a Forming afterwards is the newer word on rounds. Launchers do not see it: Session keeps it.
 struct Snapshot {
   std::vector<Voter> voters;  ///< the leader first
@@ -124,11 +124,11 @@ struct Snapshot {
   /// point: its rounds are numbered as those of what is left of the former one.
   std::uint64_t job = 0;
 };
-using News = std::variant<Waiting, Forming, Start, Stop, Over, Refused, LeaseLost, Snapshot>;
+using LeaderEvent = std::variant<Waiting, Forming, Start, Stop, Over, Refused, LeaseLost, Snapshot>;
 /// Nothing comes after it.
-inline bool is_last(const News& news) {
-  return std::holds_alternative<Over>(news) || std::holds_alternative<Refused>(news) ||
-         std::holds_alternative<LeaseLost>(news);
+inline bool is_last(const LeaderEvent& event) {
+  return std::holds_alternative<Over>(event) || std::holds_alternative<Refused>(event) ||
+         std::holds_alternative<LeaseLost>(event);
 }
 
 // What a launcher says.
@@ -151,6 +151,6 @@ struct Signalled {  ///< this launcher got a signal that ends the job
 };
 struct Gone {  ///< this launcher has ended, and nothing is at work on its node any more
 };
-using Word = std::variant<Ready, Failed, Ended, Signalled, Gone>;
+using NodeEvent = std::variant<Ready, Failed, Ended, Signalled, Gone>;
 
 }  // namespace dtrain::rendezvous

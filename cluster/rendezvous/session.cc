@@ -33,15 +33,15 @@ std::string join_answer(std::uint64_t first_event, std::string_view admission) {
   return bytes;
 }
 
-std::string number_word(std::uint64_t number, std::string_view word) {
+std::string number_event(std::uint64_t number, std::string_view event) {
   std::string bytes;
   wire::ByteWriter writer(bytes);
   writer.u64(number);
-  writer.raw(word);
+  writer.raw(event);
   return bytes;
 }
 
-NumberedWord split_word(std::string_view bytes) {
+NumberedEvent split_event(std::string_view bytes) {
   wire::ByteReader reader(bytes);
   const std::uint64_t number = reader.u64();
   if (!reader.good()) return {};
@@ -58,7 +58,7 @@ Session::Session(wire::FrameReader reader, wire::FrameWriter writer, const NodeO
       lease_from_(now),
       lease_ends_(now + times.lease),
       next_beat_(now + times.beat),
-      unseated_since_(now) {
+      unadmitted_since_(now) {
   join_request_ = next_request_;
   set(kJoinKey, encode(offer), now);
 }
@@ -76,13 +76,13 @@ void Session::set(std::string_view key, std::string value, TimePoint now) {
 
 void Session::await_event() { event_request_ = ask(Op::get, event_key(next_event_), {}); }
 
-void Session::say(const Word& word, TimePoint now) {
-  if (const auto* ended = std::get_if<Ended>(&word); ended != nullptr && ended->round == round_) {
+void Session::say(const NodeEvent& event, TimePoint now) {
+  if (const auto* ended = std::get_if<Ended>(&event); ended != nullptr && ended->round == round_) {
     at_work_ = false;
     ended_with_ = ended->exit_code;
   }
-  ++words_;
-  if (!ended_) say_numbered(number_word(words_, encode(word)), now);
+  ++own_events_;
+  if (!ended_) say_numbered(number_event(own_events_, encode(event)), now);
 }
 
 void Session::say_numbered(std::string numbered, TimePoint now) {
@@ -90,8 +90,8 @@ void Session::say_numbered(std::string numbered, TimePoint now) {
     unsaid_.push_back(std::move(numbered));
     return;
   }
-  set(kWordKey, numbered, now);
-  unanswered_.back().word = std::move(numbered);
+  set(kNodeEventKey, numbered, now);
+  unanswered_.back().event = std::move(numbered);
 }
 
 void Session::interrupt(std::string why) {
@@ -110,7 +110,7 @@ void Session::put_aside(std::string why) {
   cause_ = std::move(why);
   std::deque<std::string> words;
   for (Sent& sent : unanswered_) {
-    if (!sent.word.empty()) words.push_back(std::move(sent.word));
+    if (!sent.event.empty()) words.push_back(std::move(sent.event));
   }
   unsaid_ = std::move(words);
   unanswered_.clear();
@@ -126,12 +126,12 @@ void Session::resume(wire::FrameReader reader, wire::FrameWriter writer, TimePoi
   offer_.at_work = at_work_;
   offer_.ended = ended_with_;
   connected_again(std::move(reader), std::move(writer), now);
-  for (std::string& word : std::exchange(unsaid_, {})) say_numbered(std::move(word), now);
+  for (std::string& event : std::exchange(unsaid_, {})) say_numbered(std::move(event), now);
 }
 
 void Session::rejoin(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now) {
   if (!interrupted()) return;
-  if (admitted()) unseated_since_ = now;
+  if (admitted()) unadmitted_since_ = now;
   place_ = -1;
   known_ = {};
   if (leadership_ != nullptr) leadership_->forget();
@@ -158,7 +158,7 @@ void Session::connected_again(wire::FrameReader reader, wire::FrameWriter writer
 void Session::lose(std::string why) {
   if (ended_) return;
   ended_ = true;
-  news_.push_back(encode(News(LeaseLost{std::move(why)})));
+  events_.push_back(encode(LeaderEvent(LeaseLost{std::move(why)})));
 }
 
 void Session::receive(std::string_view bytes, TimePoint now) {
@@ -225,7 +225,7 @@ void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint
   if (!admission->refused.empty() && offer_.resumes) return lose(admission->refused);
   if (!admission->refused.empty()) {
     ended_ = true;
-    news_.push_back(encode(News(Refused{admission->refused})));
+    events_.push_back(encode(LeaderEvent(Refused{admission->refused})));
     return;
   }
   const auto followed =
@@ -243,37 +243,37 @@ void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint
   if (!offer_.resumes || anew) next_event_ = first_event;
   take_grant(admission->grant, asked, now);
   if (interrupted()) return;
-  if (!admission->lines.empty()) news_.push_back(encode(News(Waiting{admission->lines})));
+  if (!admission->lines.empty()) events_.push_back(encode(LeaderEvent(Waiting{admission->lines})));
   await_event();
 }
 
 // What concerns a round is only for those in it.
-void Session::hear(std::string news, TimePoint now) {
-  if (leadership_ != nullptr) remember(news, now);
-  if (is_snapshot(news)) return;
-  const auto round = round_of(news);
-  if (round && is_forming(news)) {
+void Session::hear(std::string event, TimePoint now) {
+  if (leadership_ != nullptr) remember(event, now);
+  if (is_snapshot(event)) return;
+  const auto round = round_of(event);
+  if (round && is_forming(event)) {
     round_ = *round;
-    index_ = index_in_round(news, place_);
+    index_ = index_in_round(event, place_);
     at_work_ = false;
     ended_with_.reset();
   }
   if (round && (!index_ || *round != round_)) return;
-  if (round) set_self(news, *index_);
-  at_work_ = at_work_ || is_start(news);
-  if (is_over(news)) {
+  if (round) set_self(event, *index_);
+  at_work_ = at_work_ || is_start(event);
+  if (is_over(event)) {
     set(kHeardKey, {}, now);
     ended_ = true;
   }
-  news_.push_back(std::move(news));
+  events_.push_back(std::move(event));
 }
 
 // What a successor would have to know. That it is known here is told at once.
-void Session::remember(const std::string& news, TimePoint now) {
-  const bool snapshot = is_snapshot(news), forming = is_forming(news);
-  std::optional<News> piece;
+void Session::remember(const std::string& event, TimePoint now) {
+  const bool snapshot = is_snapshot(event), forming = is_forming(event);
+  std::optional<LeaderEvent> piece;
   if (snapshot || forming) {
-    piece = decode_news(news);
+    piece = decode_leader_event(event);
     if (!piece) return lose("the rendezvous sent news that cannot be understood");
   }
   if (snapshot) {
@@ -299,17 +299,17 @@ void Session::beat(TimePoint now) {
 }
 
 std::optional<std::string> Session::take() {
-  if (news_.empty()) return std::nullopt;
-  std::string news = std::move(news_.front());
-  news_.pop_front();
-  return news;
+  if (events_.empty()) return std::nullopt;
+  std::string event = std::move(events_.front());
+  events_.pop_front();
+  return event;
 }
 
 // Each place that it is sent on to renews the lease of one who has nothing at work yet.
 void Session::give_up_joining(TimePoint now) {
   ended_ = true;
-  const double waited = std::chrono::duration<double>(now - unseated_since_).count();
-  news_.push_back(encode(News(Refused{
+  const double waited = std::chrono::duration<double>(now - unadmitted_since_).count();
+  events_.push_back(encode(LeaderEvent(Refused{
       fmt::format("after {:.0f} s: found no launcher that leads the job ({}), so all that knew its state are "
                   "lost; start dtrain-launch again on every node",
                   waited, cause_),
@@ -319,7 +319,7 @@ void Session::give_up_joining(TimePoint now) {
 TimePoint Session::tick(TimePoint now) {
   if (ended_ || hushed_) return now + kIdle;
   if (leadership_ != nullptr && !joining_ && !interrupted() && leadership_->deserted()) interrupt(kDeserted);
-  if (interrupted() && !admitted() && now - unseated_since_ >= times_.join) give_up_joining(now);
+  if (interrupted() && !admitted() && now - unadmitted_since_ >= times_.join) give_up_joining(now);
   if (orphaned_until_ && now >= *orphaned_until_)
     lose(fmt::format("its lease has run out, and no other leader was found in {:.0f} s; {}",
                      std::chrono::duration<double>(times_.succession).count(), cause_));

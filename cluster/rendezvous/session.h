@@ -20,23 +20,23 @@ namespace dtrain::rendezvous {
 inline constexpr std::string_view kPrefix = "rdzv/";
 inline constexpr std::string_view kJoinKey = "rdzv/join";  ///< an offer; the answer is a join_answer()
 inline constexpr std::string_view kBeatKey = "rdzv/beat";
-inline constexpr std::string_view kWordKey = "rdzv/word";
+inline constexpr std::string_view kNodeEventKey = "rdzv/node_event";
 inline constexpr std::string_view kSilenceKey = "rdzv/silence";  ///< the lease ran out without an answer
-inline constexpr std::string_view kHeardKey = "rdzv/heard";      ///< the last news have been
-/// The news of that number, for all launchers.
+inline constexpr std::string_view kHeardKey = "rdzv/heard";      ///< the last events have been
+/// The events of that number, for all launchers.
 std::string event_key(std::uint64_t number);
 
 /// The number of the first event a newcomer is to hear, and whether it is in.
 std::string join_answer(std::uint64_t first_event, std::string_view admission);
 
-/// What kWordKey is set to: a launcher's words are numbered from 1.
-struct NumberedWord {
+/// What kNodeEventKey is set to: a launcher's words are numbered from 1.
+struct NumberedEvent {
   std::uint64_t number = 0;
-  std::string_view word;
+  std::string_view event;
 };
-std::string number_word(std::uint64_t number, std::string_view word);
-/// Of anything else than number_word() yields: an empty word.
-NumberedWord split_word(std::string_view bytes);
+std::string number_event(std::uint64_t number, std::string_view event);
+/// Of anything else than number_event() yields: an empty word.
+NumberedEvent split_event(std::string_view bytes);
 
 struct SessionTimes {
   Duration beat = std::chrono::seconds(1);
@@ -55,7 +55,7 @@ class Session {
           TimePoint now, Leadership* leadership = nullptr);
 
   void receive(std::string_view bytes, TimePoint now);
-  void say(const Word& word, TimePoint now);
+  void say(const NodeEvent& event, TimePoint now);
   /// The connection broke. The session continues over another one when resume() is called before the lease
   /// has run out; `why` is told when it is not.
   void interrupt(std::string why);
@@ -89,9 +89,9 @@ class Session {
 
   /// Bytes to be sent; the sender erases them.
   std::string& out() noexcept { return out_; }
-  /// The next piece of news, encoded, `self` filled in.
+  /// The next event, encoded, `self` filled in.
   std::optional<std::string> take();
-  /// The leader has seated this node.
+  /// The leader has admitted this node.
   bool admitted() const noexcept { return place_ >= 0; }
   /// When the lease runs out, if nothing more is answered.
   TimePoint lease_ends() const noexcept { return lease_ends_; }
@@ -105,8 +105,8 @@ class Session {
   void answered(wire::Response& response, TimePoint now);
   void take_admission(std::string_view answer, TimePoint asked, TimePoint now);
   void take_grant(const LeaseGrant& grant, TimePoint asked, TimePoint now);
-  void hear(std::string news, TimePoint now);
-  void remember(const std::string& news, TimePoint now);
+  void hear(std::string event, TimePoint now);
+  void remember(const std::string& event, TimePoint now);
   void connected_again(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now);
   void put_aside(std::string why);
   void give_up_joining(TimePoint now);
@@ -121,10 +121,10 @@ class Session {
   SessionTimes times_;
   Leadership* leadership_;
   std::string cause_;               // of the interruption
-  std::uint64_t words_ = 0;         // said so far
+  std::uint64_t own_events_ = 0;    // said so far
   std::deque<std::string> unsaid_;  // numbered words, while interrupted
   std::string out_;
-  std::deque<std::string> news_;
+  std::deque<std::string> events_;
   std::uint64_t next_request_ = 1;
   std::uint64_t join_request_ = 0, event_request_ = 0;
   std::uint64_t next_event_ = 0;
@@ -134,11 +134,11 @@ class Session {
   struct Sent {
     std::uint64_t request = 0;
     TimePoint at{};
-    std::string word;  // numbered; empty: no word
+    std::string event;  // numbered; empty: no word
   };
   std::deque<Sent> unanswered_;  // sets only; the server answers them in order
   TimePoint lease_from_, lease_ends_, next_beat_;
-  TimePoint unseated_since_;
+  TimePoint unadmitted_since_;
   std::optional<TimePoint> hung_up_until_;
   std::optional<TimePoint> orphaned_until_;  // the lease has run out
   TimePoint patience_{};                     // with a leader who has not granted anything yet

@@ -29,8 +29,8 @@
 namespace dtrain::launcher {
 namespace {
 
-using rendezvous::News;
-using rendezvous::Word;
+using rendezvous::LeaderEvent;
+using rendezvous::NodeEvent;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -55,9 +55,9 @@ constexpr Duration kOwnAddress = seconds(3);
 constexpr Duration kSayWaiting = milliseconds(4500);
 
 // What the launcher must hear of in time, since its workers are to begin or to end.
-bool is_pressing(const News& news) {
-  return std::holds_alternative<rendezvous::Forming>(news) ||
-         std::holds_alternative<rendezvous::Start>(news) || std::holds_alternative<rendezvous::Stop>(news);
+bool is_pressing(const LeaderEvent& event) {
+  return std::holds_alternative<rendezvous::Forming>(event) ||
+         std::holds_alternative<rendezvous::Start>(event) || std::holds_alternative<rendezvous::Stop>(event);
 }
 
 // The child. Ends with the process; nothing of the launcher's is destroyed here.
@@ -101,7 +101,7 @@ class NodeAgentProcess {
     gone_ = ::getppid() != launcher_;
     std::vector<int> kept{channel_.fd(), signals_.get(), lease_.revoked_fd()};
     if (listener_) kept.push_back(listener_->fd.get());
-    let_go_of_all_but(std::move(kept));
+    detach_from_all_but(std::move(kept));
     // One connection a launcher.
     rlimit limit{};
     if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
@@ -194,20 +194,20 @@ class NodeAgentProcess {
     if (!attempt_) return false;
     member_ = std::move(attempt_->member);
     if (!member_) send(rendezvous::Refused{attempt_->why, true});
-    for (const Word& word : early_) {
-      if (member_) member_->say(word);
+    for (const NodeEvent& event : early_) {
+      if (member_) member_->say(event);
     }
     return member_ != nullptr;
   }
 
-  // One turn of the loop; false after the last news.
+  // One turn of the loop; false after the last events.
   bool relay() {
     const bool looks = channel_.unread() || round_begun_;
     wait({member_->fd()}, looks ? Deadline::after(kLookAgain) : Deadline::never());
-    while (auto news = member_->next(Deadline::after(Duration::zero()))) {
-      send(*news);
-      if (!is_last(*news)) continue;
-      if (!std::holds_alternative<rendezvous::Over>(*news)) lease_.revoke();
+    while (auto event = member_->next(Deadline::after(Duration::zero()))) {
+      send(*event);
+      if (!is_last(*event)) continue;
+      if (!std::holds_alternative<rendezvous::Over>(*event)) lease_.revoke();
       return false;
     }
     if (!stands_still()) return true;
@@ -262,27 +262,27 @@ class NodeAgentProcess {
         gone_ = orderly_ = true;
         return;
       }
-      const auto word = rendezvous::decode_word(message);
-      if (!word) continue;
-      if (std::holds_alternative<rendezvous::Ended>(*word)) round_begun_.reset();
+      const auto event = rendezvous::decode_node_event(message);
+      if (!event) continue;
+      if (std::holds_alternative<rendezvous::Ended>(*event)) round_begun_.reset();
       if (member_)
-        member_->say(*word);
+        member_->say(*event);
       else
-        early_.push_back(*word);
+        early_.push_back(*event);
     }
     if (received == IpcChannel::Received::gone) gone_ = true;
   }
 
-  void send(const News& news) {
+  void send(const LeaderEvent& event) {
     // Before the launcher can read it and begin one.
-    if (std::holds_alternative<rendezvous::Start>(news)) round_begun_ = lease_.groups_begun();
-    channel_.send(rendezvous::encode(news));
-    if (is_pressing(news) && !unread_until_) unread_until_ = Deadline::after(NodeAgent::kDeaf);
+    if (std::holds_alternative<rendezvous::Start>(event)) round_begun_ = lease_.groups_begun();
+    channel_.send(rendezvous::encode(event));
+    if (is_pressing(event) && !unread_until_) unread_until_ = Deadline::after(NodeAgent::kDeaf);
   }
 
   // The host of the rendezvous stays until the others have heard the end.
   void part() {
-    // The last news are on their way; the launcher says goodbye when it has read them.
+    // The last events are on their way; the launcher says goodbye when it has read them.
     while (!gone_) wait({}, Deadline::never());
     const bool idle = !member_ || leave();
     // They follow another one when this one grants nothing any more.
@@ -304,8 +304,8 @@ class NodeAgentProcess {
   std::optional<rendezvous::Leadership> leadership_;
   std::optional<rendezvous::RendezvousServer> rendezvous_;
   std::unique_ptr<rendezvous::Member> member_;
-  std::vector<Word> early_;
-  std::optional<Deadline> unread_until_;  // the launcher has pressing news to read
+  std::vector<NodeEvent> early_;
+  std::optional<Deadline> unread_until_;  // the launcher has pressing events to read
   std::optional<Deadline> silent_until_;  // its workers have ended, as it should say
   std::optional<int> round_begun_;        // groups begun before the round that has not ended
   bool gone_ = false;                     // the launcher
@@ -369,25 +369,25 @@ std::string NodeAgent::reap() {
                              : fmt::format("ended with exit code {}", WEXITSTATUS(status));
 }
 
-std::optional<News> NodeAgent::take() {
+std::optional<LeaderEvent> NodeAgent::take() {
   if (over_) return std::nullopt;
   continue_if_stopped(pid_);
   std::string message;
   channel_.flush();
   const IpcChannel::Received received = channel_.receive(message);
   if (received == IpcChannel::Received::nothing) return std::nullopt;
-  std::optional<News> news;
+  std::optional<LeaderEvent> event;
   if (received == IpcChannel::Received::message) {
-    news = rendezvous::decode_news(message);
-    if (!news) news = rendezvous::LeaseLost{std::string(kWho) + " said what cannot be understood"};
+    event = rendezvous::decode_leader_event(message);
+    if (!event) event = rendezvous::LeaseLost{std::string(kWho) + " said what cannot be understood"};
   } else {
     lease_.revoke();
-    news = rendezvous::LeaseLost{fmt::format("{} {}", kWho, reap())};
+    event = rendezvous::LeaseLost{fmt::format("{} {}", kWho, reap())};
   }
-  over_ = is_last(*news);
-  return news;
+  over_ = is_last(*event);
+  return event;
 }
 
-void NodeAgent::say(const Word& word) { channel_.send(rendezvous::encode(word)); }
+void NodeAgent::say(const NodeEvent& event) { channel_.send(rendezvous::encode(event)); }
 
 }  // namespace dtrain::launcher

@@ -44,16 +44,16 @@ class NodeAgent {
   NodeAgent(const NodeAgent&) = delete;
   NodeAgent& operator=(const NodeAgent&) = delete;
 
-  /// Readable when there is news; for poll().
+  /// Readable when there is an event; for poll().
   int fd() const noexcept { return channel_.fd(); }
   pid_t pid() const noexcept { return pid_; }
   /// Where this node hosts the rendezvous; 0 where it does not.
   std::uint16_t port() const noexcept { return port_; }
-  /// The next piece of news, if one is there. Never blocks. After LeaseLost, Refused or Over nothing more
+  /// The next event, if one is there. Never blocks. After LeaseLost, Refused or Over nothing more
   /// comes.
-  std::optional<rendezvous::News> take();
+  std::optional<rendezvous::LeaderEvent> take();
   /// Never blocks.
-  void say(const rendezvous::Word& word);
+  void say(const rendezvous::NodeEvent& event);
   /// It stands still: its end is not waited for.
   void put_down() noexcept { put_down_ = true; }
   /// What the node's workers live by.

@@ -1,4 +1,4 @@
-// Meets the other launchers, then turns their news into starts and ends of this node's workers.
+// Meets the other launchers, then turns their events into starts and ends of this node's workers.
 #include "launcher/nodes/nodes.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 namespace dtrain::launcher {
 namespace {
 
-using rendezvous::News;
+using rendezvous::LeaderEvent;
 
 constexpr std::chrono::seconds kResolveTimeout{3};
 // Between a signal and the end of a job that has not begun; the host of the rendezvous answers at once.
@@ -42,9 +42,9 @@ class NodesRun final : private OtherNodes {
     while (!exit_code_) {
       wait_for_news();
       while (!exit_code_) {
-        auto news = take_news();
-        if (!news) break;
-        std::visit([this](const auto& piece) { on(piece); }, *news);
+        auto event = take_events();
+        if (!event) break;
+        std::visit([this](const auto& piece) { on(piece); }, *event);
       }
     }
     return *exit_code_;
@@ -112,24 +112,24 @@ class NodesRun final : private OtherNodes {
     agent_->say(rendezvous::Signalled{signal});
   }
 
-  std::optional<News> take_news() {
+  std::optional<LeaderEvent> take_events() {
     if (!pending_) return agent_->take();
     return std::exchange(pending_, std::nullopt);
   }
 
-  void on(const rendezvous::Waiting& news) {
-    for (const std::string& line : news.lines) console_.say("waiting: " + line);
+  void on(const rendezvous::Waiting& event) {
+    for (const std::string& line : event.lines) console_.say("waiting: " + line);
   }
 
-  void on(const rendezvous::Forming& news) {
-    if (news.self != 0) return agent_->say(rendezvous::Ready{news.round, 0});
+  void on(const rendezvous::Forming& event) {
+    if (event.self != 0) return agent_->say(rendezvous::Ready{event.round, 0});
     try {
-      const std::string address = settle_master(news.round);
-      agent_->say(rendezvous::Ready{news.round, master_->port, address});
+      const std::string address = settle_master(event.round);
+      agent_->say(rendezvous::Ready{event.round, master_->port, address});
     } catch (const Error& error) {
-      const auto& node = news.nodes.front();
+      const auto& node = event.nodes.front();
       agent_->say(rendezvous::Failed{
-          news.round,
+          event.round,
           Duration::zero(),
           {Failure::Kind::unusable, node.node_rank, node.host, -1, kUsage, false, {error.what()}}});
     }
@@ -157,24 +157,24 @@ class NodesRun final : private OtherNodes {
     return address;
   }
 
-  void on(const rendezvous::Start& news) {
-    if (round_ >= 0 && restarts_ != news.restart_count)
-      console_.say(fmt::format("starting all workers again: restart {} of {}", news.restart_count,
+  void on(const rendezvous::Start& event) {
+    if (round_ >= 0 && restarts_ != event.restart_count)
+      console_.say(fmt::format("starting all workers again: restart {} of {}", event.restart_count,
                                job_.options.max_restarts));
     // Workers of PyTorch tell their keys from those of former starts by the restart's number.
-    if (round_ >= 0 && restarts_ == news.restart_count) ports_.clear_store();
-    restarts_ = news.restart_count;
-    round_ = news.round;
-    const Plan plan = plan_of(news);
+    if (round_ >= 0 && restarts_ == event.restart_count) ports_.clear_store();
+    restarts_ = event.restart_count;
+    round_ = event.round;
+    const Plan plan = plan_of(event);
     Attempts::Start start;
-    start.number = news.round;
-    start.restart_count = news.restart_count;
-    start.launch_time_ns = news.launch_time_ns;
-    if (job_.program.uses_dtrain) start.token = token_of(news);
+    start.number = event.round;
+    start.restart_count = event.restart_count;
+    start.launch_time_ns = event.launch_time_ns;
+    if (job_.program.uses_dtrain) start.token = token_of(event);
     MasterPort master;
     if (master_) master = std::move(*master_);
     master_.reset();
-    master.port = news.master_port;
+    master.port = event.master_port;
     running_ = true;
     try {
       const GroupResult result = attempts_->run(plan, start, std::move(master), this);
@@ -187,22 +187,22 @@ class NodesRun final : private OtherNodes {
     print_failure();
   }
 
-  Plan plan_of(const rendezvous::Start& news) const {
-    const auto& own = news.nodes[static_cast<std::size_t>(news.self)];
+  Plan plan_of(const rendezvous::Start& event) const {
+    const auto& own = event.nodes[static_cast<std::size_t>(event.self)];
     NodeShare share;
-    share.nnodes = static_cast<int>(news.nodes.size());
-    share.group_rank = news.self;
+    share.nnodes = static_cast<int>(event.nodes.size());
+    share.group_rank = event.self;
     share.node_rank = own.node_rank;
     share.first_rank = own.first_rank;
-    share.world_size = news.nodes.back().first_rank + news.nodes.back().nproc;
+    share.world_size = event.nodes.back().first_rank + event.nodes.back().nproc;
     NodePlacement placement = job_.placement;
-    if (!news.master_addr.empty()) placement.master_addr = news.master_addr;
+    if (!event.master_addr.empty()) placement.master_addr = event.master_addr;
     return make_plan(job_.options, placement, share, job_.program, job_.environment, job_.hardware);
   }
 
-  std::string token_of(const rendezvous::Start& news) const {
+  std::string token_of(const rendezvous::Start& event) const {
     if (job_.token) return job_.token->hex();
-    return job_.options.insecure ? public_token(news.run_id, news.launch_time_ns) : "";
+    return job_.options.insecure ? public_token(event.run_id, event.launch_time_ns) : "";
   }
 
   // Where there may be another leader, the node agent looks for it first.
@@ -259,28 +259,28 @@ class NodesRun final : private OtherNodes {
     agent_->say(rendezvous::Ended{round_, code});
   }
 
-  void on(const rendezvous::Stop& news) {
+  void on(const rendezvous::Stop& event) {
     // The last thing to be said of a start is why it ended, so not before its workers have.
-    if (news.again && news.failure) failed_because_ = news.failure;
+    if (event.again && event.failure) failed_because_ = event.failure;
     if (!running_) print_failure();
-    if (news.checkpoint_first)
+    if (event.checkpoint_first)
       console_.say("a node has joined: the workers write a checkpoint and start again");
   }
 
-  void on(const rendezvous::Over& news) {
-    if (news.failure) print(*news.failure);
-    exit_code_ = news.exit_code;
+  void on(const rendezvous::Over& event) {
+    if (event.failure) print(*event.failure);
+    exit_code_ = event.exit_code;
   }
 
-  void on(const rendezvous::Refused& news) {
-    console_.complain(news.why);
-    exit_code_ = news.unreachable ? kPeer : kUsage;
+  void on(const rendezvous::Refused& event) {
+    console_.complain(event.why);
+    exit_code_ = event.unreachable ? kPeer : kUsage;
   }
 
   void on(const rendezvous::Snapshot&) {}  // for the node agent alone
 
-  void on(const rendezvous::LeaseLost& news) {
-    console_.complain("this node has ended its workers, because it lost the others: " + news.why);
+  void on(const rendezvous::LeaseLost& event) {
+    console_.complain("this node has ended its workers, because it lost the others: " + event.why);
     exit_code_ = kPeer;
   }
 
@@ -301,17 +301,17 @@ class NodesRun final : private OtherNodes {
 
   Command take() override {
     while (!pending_) {
-      auto news = agent_->take();
-      if (!news) break;
-      if (const auto* waiting = std::get_if<rendezvous::Waiting>(&*news)) {
+      auto event = agent_->take();
+      if (!event) break;
+      if (const auto* waiting = std::get_if<rendezvous::Waiting>(&*event)) {
         on(*waiting);
-      } else if (const auto* stop = std::get_if<rendezvous::Stop>(&*news)) {
+      } else if (const auto* stop = std::get_if<rendezvous::Stop>(&*event)) {
         on(*stop);
         return command_of(*stop);
       } else {
         // Over, Refused and LeaseLost end this node's part whatever its workers do; nothing comes after them.
-        const bool kill = !std::holds_alternative<rendezvous::Start>(*news);
-        pending_ = std::move(news);
+        const bool kill = !std::holds_alternative<rendezvous::Start>(*event);
+        pending_ = std::move(event);
         if (kill) return {Command::Kind::kill_all};
       }
     }
@@ -342,7 +342,7 @@ class NodesRun final : private OtherNodes {
   std::optional<MasterPort> master_;  // settled and not yet used
   std::optional<NodeAgent> agent_;
   std::optional<Attempts> attempts_;
-  std::optional<News> pending_;  // came while workers ran, and is for afterwards
+  std::optional<LeaderEvent> pending_;  // came while workers ran, and is for afterwards
   std::optional<int> exit_code_;
   std::optional<Deadline> give_up_;
   std::optional<TimePoint> over_since_;  // the lease is

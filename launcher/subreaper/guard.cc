@@ -42,7 +42,7 @@ class GuardProcess {
     subreaper_ = static_cast<pid_t>(check(Sys{::fork()}, "fork the subreaper"));
     if (subreaper_ == 0) run_subreaper(subreaper);
     take_name(settings_.title, kName);
-    let_go_of_all_but({settings_.socket, signals_.get(), lease_.timer_fd(), lease_.revoked_fd()});
+    detach_from_all_but({settings_.socket, signals_.get(), lease_.timer_fd(), lease_.revoked_fd()});
   }
 
   int run() {

@@ -26,8 +26,8 @@ Lease::Lease(const Clock& clock)
           static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, "eventfd of the lease"))) {
   const UniqueFd memory(static_cast<int>(check(
       Sys{::memfd_create("dtrain-lease", MFD_CLOEXEC | MFD_ALLOW_SEALING)}, "memfd_create for the lease")));
-  check(Sys{::ftruncate(memory.get(), sizeof(Word))}, "ftruncate of the lease");
-  void* page = ::mmap(nullptr, sizeof(Word), PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+  check(Sys{::ftruncate(memory.get(), sizeof(Page))}, "ftruncate of the lease");
+  void* page = ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
   if (page == MAP_FAILED) throw SystemError("mmap of the lease", errno);
   // A process that opens the read-only descriptor again, for writing (/proc/self/fd/…), can write nothing:
   // only mappings made before now can. Kernels before 5.1 do not know the first seal.
@@ -40,34 +40,34 @@ Lease::Lease(const Clock& clock)
   if (!readable_)
     readable_.reset(
         static_cast<int>(check(Sys{::fcntl(memory.get(), F_DUPFD_CLOEXEC, 0)}, "dup of the lease")));
-  word_ = ::new (page) Word{kUnlimited, 0, 0};
+  page_ = ::new (page) Page{kUnlimited, 0, 0};
 }
 
-Lease::~Lease() { ::munmap(word_, sizeof(Word)); }
+Lease::~Lease() { ::munmap(page_, sizeof(Page)); }
 
 void Lease::renew(TimePoint until) noexcept {
-  std::int64_t ends = word_->ends.load();
-  while (ends != kRevoked && !word_->ends.compare_exchange_weak(ends, until.time_since_epoch().count())) {
+  std::int64_t ends = page_->ends.load();
+  while (ends != kRevoked && !page_->ends.compare_exchange_weak(ends, until.time_since_epoch().count())) {
   }
 }
 
 void Lease::revoke() noexcept {
-  word_->ends.store(kRevoked);
+  page_->ends.store(kRevoked);
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(revoked_.get(), &one, sizeof one);
 }
 
-TimePoint Lease::ends() const noexcept { return TimePoint(Duration(word_->ends.load())); }
-bool Lease::revoked() const noexcept { return word_->ends.load() == kRevoked; }
+TimePoint Lease::ends() const noexcept { return TimePoint(Duration(page_->ends.load())); }
+bool Lease::revoked() const noexcept { return page_->ends.load() == kRevoked; }
 bool Lease::over() const noexcept { return clock_.now() >= ends(); }
 
 void Lease::begin_work() noexcept {
-  word_->groups.fetch_add(1);
-  word_->begun.fetch_add(1);
+  page_->groups.fetch_add(1);
+  page_->begun.fetch_add(1);
 }
-int Lease::groups_begun() const noexcept { return word_->begun.load(); }
-void Lease::end_work() noexcept { word_->groups.fetch_sub(1); }
-bool Lease::idle() const noexcept { return word_->groups.load() == 0; }
+int Lease::groups_begun() const noexcept { return page_->begun.load(); }
+void Lease::end_work() noexcept { page_->groups.fetch_sub(1); }
+bool Lease::idle() const noexcept { return page_->groups.load() == 0; }
 
 LeaseWatch::LeaseWatch(const Lease* lease) : lease_(lease) {
   if (lease == nullptr) return;

@@ -45,14 +45,14 @@ class Lease {
   bool idle() const noexcept;
 
  private:
-  struct Word {
+  struct Page {
     LeaseWord ends;
     std::atomic<std::int32_t> groups, begun;
   };
 
   const Clock& clock_;
   UniqueFd revoked_, readable_;
-  Word* word_ = nullptr;
+  Page* page_ = nullptr;
 };
 
 /// One process's eye on a lease: two descriptors for poll().

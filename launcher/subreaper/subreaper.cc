@@ -63,7 +63,7 @@ class SubreaperProcess {
     // Pipes must end with the workers, the launcher's streams with the launcher.
     std::vector<int> kept{socket_, signals_.get(), lease_.timer_fd(), lease_.revoked_fd()};
     keep_streams(kept);
-    let_go_of_all_but(kept);
+    detach_from_all_but(kept);
     while (!ordered_to_end_ && (live_ > 0 || (!killing_ && has_children()))) step();
     const int code = end_all();
     if (swept_ > 0) events_.send({Event::Kind::swept, -1, std::max(0, swept_ - stuck_), 0});

@@ -40,7 +40,7 @@ void close_all_but(std::vector<int> kept) {
   close_between(first, ~0U);
 }
 
-void let_go_of_all_but(std::vector<int> kept) {
+void detach_from_all_but(std::vector<int> kept) {
   if (const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC)); null) {
     for (int fd = 0; fd < 3; ++fd) ::dup2(null.get(), fd);
   }

@@ -15,7 +15,7 @@ namespace dtrain::launcher {
 void close_all_but(std::vector<int> kept);
 
 /// Replaces the standard streams by /dev/null and closes every other descriptor that is not in `kept`.
-void let_go_of_all_but(std::vector<int> kept);
+void detach_from_all_but(std::vector<int> kept);
 
 /// Calls this process `name` in /proc/…/comm and, over the memory of argv, in its command line.
 void take_name(std::span<char> title, std::string_view name);

@@ -38,13 +38,13 @@ void HangWatch::keep_time() {
   const TimePoint now = clock_.now();
   if (!deadline() || now < *deadline()) return;
   switch (progress_.look(usage_of(pids_), now)) {
-    case ProgressWatch::News::hangs:
+    case ProgressWatch::Change::stalled:
       report_.emplace(question(now));
       return;
-    case ProgressWatch::News::goes_on:
+    case ProgressWatch::Change::resumed:
       console_.say("hang: all workers here make progress again");
       return;
-    case ProgressWatch::News::none:
+    case ProgressWatch::Change::none:
       return;
   }
 }

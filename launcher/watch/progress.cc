@@ -48,8 +48,8 @@ bool ProgressWatch::got_on(Worker& worker, const std::optional<Usage>& usage, Ti
          static_cast<double>(bytes) >= static_cast<double>(kIdleBytesPerSecond) * seconds;
 }
 
-ProgressWatch::News ProgressWatch::look(const std::vector<std::optional<Usage>>& usage, TimePoint now) {
-  if (!next_look_) return News::none;
+ProgressWatch::Change ProgressWatch::look(const std::vector<std::optional<Usage>>& usage, TimePoint now) {
+  if (!next_look_) return Change::none;
   // Nobody looked for long: the launcher was stopped, and perhaps the workers with it.
   const bool away = now - looked_ > kAway * look_interval(timeout_);
   for (std::size_t i = 0; i < workers_.size(); ++i) {
@@ -59,10 +59,10 @@ ProgressWatch::News ProgressWatch::look(const std::vector<std::optional<Usage>>&
   next_look_ = now + look_interval(timeout_);
   bool any = false;
   for (std::size_t i = 0; i < workers_.size(); ++i) any = any || hangs(static_cast<int>(i), now);
-  if (any == told_) return News::none;
+  if (any == told_) return Change::none;
   told_ = any;
-  if (any) return News::hangs;
-  return std::exchange(ended_, false) ? News::none : News::goes_on;
+  if (any) return Change::stalled;
+  return std::exchange(ended_, false) ? Change::none : Change::resumed;
 }
 
 bool ProgressWatch::hangs(int index, TimePoint now) const {

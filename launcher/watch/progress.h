@@ -36,13 +36,13 @@ class ProgressWatch {
   /// Worker `index` has ended: it is not looked at any more.
   void on_exit(int index);
 
-  enum class News {
+  enum class Change {
     none,
-    hangs,    ///< a worker has done nothing for the timeout; said once until all get on again
-    goes_on,  ///< after `hangs`: they do, and none of them has ended meanwhile
+    stalled,  ///< a worker has done nothing for the timeout; said once until all make progress again
+    resumed,  ///< after `stalled`: they do, and none of them has ended meanwhile
   };
-  /// `usage` of each worker, empty where it cannot be told: such a worker counts as getting on.
-  News look(const std::vector<std::optional<Usage>>& usage, TimePoint now);
+  /// `usage` of each worker, empty where it cannot be told: such a worker counts as making progress.
+  Change look(const std::vector<std::optional<Usage>>& usage, TimePoint now);
 
   /// Those that have not ended, as of the last look.
   std::vector<std::optional<WorkerProgress>> workers(TimePoint now) const;

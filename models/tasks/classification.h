@@ -1,4 +1,4 @@
-// Telling classes apart: cross entropy over a network's logits, and the share of samples whose largest logit
+// Classification: cross entropy over a network's logits, and the share of samples whose largest logit
 // is the label.
 #pragma once
 

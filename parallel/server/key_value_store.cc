@@ -6,7 +6,7 @@
 #include <map>
 
 #include "parallel/server/protocol.h"
-#include "parallel/server/server_lines.h"
+#include "parallel/server/server_channels.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -54,7 +54,7 @@ using Shares = std::map<int, std::vector<std::size_t>>;
 
 struct KeyValueStore::Impl {
   Impl(std::span<const std::string> cards, const WorkerSite& site, const Deadline& deadline)
-      : lines(cards, site, deadline) {}
+      : channels(cards, site, deadline) {}
 
   Place& place(const std::string& key) {
     const auto found = places.find(key);
@@ -80,7 +80,7 @@ struct KeyValueStore::Impl {
       ++at.pushes;
       if (has_gradient) append(gradients[i].second, message.payload);
     }
-    lines.post(server, std::move(message));
+    channels.post(server, std::move(message));
   }
 
   void post_pull(int server, const std::vector<std::size_t>& share, const NamedTensors& values) {
@@ -90,7 +90,7 @@ struct KeyValueStore::Impl {
       message.keys.push_back(at.index);
       message.head.number = std::max(message.head.number, at.pushes);
     }
-    lines.post(server, std::move(message));
+    channels.post(server, std::move(message));
   }
 
   void fill(const std::vector<std::size_t>& share, const NamedTensors& values, const Message& answer) {
@@ -107,7 +107,7 @@ struct KeyValueStore::Impl {
   }
 
   PushDelay take_push(int server, const Deadline& deadline) {
-    const Message answer = lines.answer(server, deadline);
+    const Message answer = channels.answer(server, deadline);
     return {answer.head.number, answer.head.ahead};
   }
 
@@ -116,17 +116,17 @@ struct KeyValueStore::Impl {
     Message message = request(Op::init);
     message.text = to_text(note_of(key, value));
     if (brings) append(value, message.payload);
-    const Message answer = lines.ask(server, std::move(message), deadline);
+    const Message answer = channels.ask(server, std::move(message), deadline);
     places[key] = {server, static_cast<std::uint32_t>(answer.head.number), 0};
     return answer.head.ahead;
   }
 
   void tell_all(Op op, const Deadline& deadline) {
-    for (int server = 0; server < lines.size(); ++server) lines.post(server, request(op));
-    for (int server = 0; server < lines.size(); ++server) lines.answer(server, deadline);
+    for (int server = 0; server < channels.size(); ++server) channels.post(server, request(op));
+    for (int server = 0; server < channels.size(); ++server) channels.answer(server, deadline);
   }
 
-  server::ServerLines lines;
+  server::ServerChannels channels;
   std::map<std::string, Place> places;
   std::shared_ptr<Device> cpu = make_device("cpu");
 };
@@ -137,7 +137,7 @@ KeyValueStore::KeyValueStore(std::span<const std::string> cards, const WorkerSit
 
 KeyValueStore::~KeyValueStore() = default;
 
-int KeyValueStore::servers() const noexcept { return impl_->lines.size(); }
+int KeyValueStore::servers() const noexcept { return impl_->channels.size(); }
 
 int KeyValueStore::server_of(const std::string& key) const noexcept {
   std::uint64_t hash = 0xcbf29ce484222325ULL;
@@ -173,7 +173,8 @@ PushDelay KeyValueStore::exchange(const NamedTensors& gradients, double rate, co
     const PushDelay of_server = impl_->take_push(server, deadline);
     delay = {std::max(delay.behind, of_server.behind), std::max(delay.ahead, of_server.ahead)};
   }
-  for (const auto& [server, share] : pulls) impl_->fill(share, values, impl_->lines.answer(server, deadline));
+  for (const auto& [server, share] : pulls)
+    impl_->fill(share, values, impl_->channels.answer(server, deadline));
   return delay;
 }
 
@@ -181,17 +182,17 @@ void KeyValueStore::say(std::int64_t number, std::span<const std::byte> text, co
   Message message = request(Op::say);
   message.head.number = number;
   message.payload.assign(text.begin(), text.end());
-  impl_->lines.ask(0, std::move(message), deadline);
+  impl_->channels.ask(0, std::move(message), deadline);
 }
 
 std::vector<std::byte> KeyValueStore::hear(std::int64_t number, const Deadline& deadline) {
   Message message = request(Op::hear);
   message.head.number = number;
-  return impl_->lines.ask(0, std::move(message), deadline).payload;
+  return impl_->channels.ask(0, std::move(message), deadline).payload;
 }
 
 ServerState KeyValueStore::state(int server, const Deadline& deadline) {
-  const Message answer = impl_->lines.ask(server, request(Op::state), deadline);
+  const Message answer = impl_->channels.ask(server, request(Op::state), deadline);
   const auto note = server::state_note(answer.text);
   if (!note) throw PeerError("parameter server: its state is none", PeerFailure{-1, "", "state", 0, ""});
   ServerState state;
@@ -218,11 +219,11 @@ void KeyValueStore::restore(int server, const NamedTensors& state, std::span<con
   }
   note.applied.assign(applied.begin(), applied.end());
   message.text = to_text(note);
-  impl_->lines.ask(server, std::move(message), deadline);
+  impl_->channels.ask(server, std::move(message), deadline);
 }
 
 UpdateDelays KeyValueStore::delays(const Deadline& deadline) {
-  const auto delays = UpdateDelays::parse(impl_->lines.ask(0, request(Op::report), deadline).text);
+  const auto delays = UpdateDelays::parse(impl_->channels.ask(0, request(Op::report), deadline).text);
   if (!delays)
     throw PeerError("parameter server 0: its report is none", PeerFailure{-1, "", "report", 0, ""});
   return *delays;
@@ -231,10 +232,10 @@ UpdateDelays KeyValueStore::delays(const Deadline& deadline) {
 void KeyValueStore::finish(const Deadline& deadline) { impl_->tell_all(Op::finish, deadline); }
 void KeyValueStore::wait_for_others(const Deadline& deadline) { impl_->tell_all(Op::settle, deadline); }
 void KeyValueStore::leave(const Deadline& deadline) {
-  for (int server = 0; server < servers(); ++server) impl_->lines.post(server, request(Op::leave));
+  for (int server = 0; server < servers(); ++server) impl_->channels.post(server, request(Op::leave));
   for (int server = 0; server < servers(); ++server) {
-    impl_->lines.answer(server, deadline);
-    impl_->lines.part(server);
+    impl_->channels.answer(server, deadline);
+    impl_->channels.part(server);
   }
 }
 

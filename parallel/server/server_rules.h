@@ -19,7 +19,7 @@ struct ServerRules {
   /// pull (stale synchronous parallel, Ho et al. 2013); unset: nobody waits.
   std::optional<std::int64_t> max_staleness = std::nullopt;
   /// Without this worker (one that keeps the run's records) nothing goes on; -1: with any that are left.
-  int keeper = -1;
+  int recorder = -1;
 };
 
 }  // namespace dtrain

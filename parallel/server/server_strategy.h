@@ -16,7 +16,7 @@ namespace dtrain {
 class ServerStrategy final : public Strategy, private AsyncSteps {
  public:
   /// `store` is borrowed. Asynchronous: `context.communicator` is one that only hands on what rank 0 says
-  /// (see make_board_communicator), since a group dies with a worker.
+  /// (see make_key_value_communicator), since a group dies with a worker.
   ServerStrategy(const StrategyContext& context, KeyValueStore& store, ServerUpdate update)
       : Strategy({.name = "parameter server",
                   .share = {context.communicator.rank(), context.communicator.size()},

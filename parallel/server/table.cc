@@ -69,22 +69,22 @@ void Table::lose(int worker) {
   lost.waiting.clear();
   --present_;
   if (!lost.left) {
-    if (worker == rules_.keeper)
+    if (worker == rules_.recorder)
       end(fmt::format("worker {}, which keeps the run's records, is gone", worker));
     else if (rules_.update == ServerUpdate::sync)
       end(fmt::format("worker {} is gone, and a synchronous update needs all {} workers", worker,
                       rules_.workers));
   }
-  settle();
+  answer_all();
 }
 
 void Table::ask(int worker, Message request) {
   if (!over_.empty()) return reply(worker, request, refusal(Status::over, over_));
   at(worker).waiting.push_back(std::move(request));
-  settle();
+  answer_all();
 }
 
-void Table::settle() {
+void Table::answer_all() {
   for (bool moved = true; moved && over_.empty();) {
     moved = false;
     for (int worker = 0; worker < rules_.workers && over_.empty(); ++worker) {

@@ -58,7 +58,7 @@ class Table {
   };
 
   /// Answers what can be answered, of all workers, until nothing moves.
-  void settle();
+  void answer_all();
   /// Whether the worker's request was answered.
   bool serve_or_refuse(int worker, Message& request);
   bool serve(int worker, Message& request);

@@ -26,12 +26,12 @@ FixedTreeGradients::~FixedTreeGradients() {
   for (NamedTensor& parameter : parameters_) parameter.second.on_grad_ready({});
 }
 
-std::unique_ptr<TreeReducer> FixedTreeGradients::make_reducer() const {
+std::unique_ptr<FixedTreeReducer> FixedTreeGradients::make_reducer() const {
   std::vector<GradientSlot> slots;
   for (const auto& [name, tensor] : parameters_)
     slots.push_back({name, static_cast<std::size_t>(tensor.numel()), tensor.dtype(), tensor.shape()});
   slots.insert(slots.begin(), used_slot(slots));
-  return std::make_unique<TreeReducer>(communicator_, device_, std::move(slots), parts_, buckets_);
+  return std::make_unique<FixedTreeReducer>(communicator_, device_, std::move(slots), parts_, buckets_);
 }
 
 void FixedTreeGradients::attach(std::size_t index) {

@@ -1,5 +1,5 @@
 // The gradients of a network where a batch is cut into parts (virtual workers): those of the part in work,
-// and behind the last one the sums over all parts of all ranks, along one fixed tree (TreeReducer).
+// and behind the last one the sums over all parts of all ranks, along one fixed tree (FixedTreeReducer).
 //
 //     FixedTreeGradients gradients(communicator, device, network, 8);
 //     for (int part = 0; part < micro_batches_of(8, rank, ranks).count(); ++part) {
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "parallel/sync/bucket_gradient.h"
-#include "parallel/sync/tree_reducer.h"
+#include "parallel/sync/fixed_tree_reducer.h"
 #include "parallel/sync/used_parameters.h"
 #include "runtime/nn/module.h"
 
@@ -49,7 +49,7 @@ class FixedTreeGradients {
   std::uint64_t bytes() const noexcept { return reducer_->bytes(); }
 
  private:
-  std::unique_ptr<TreeReducer> make_reducer() const;
+  std::unique_ptr<FixedTreeReducer> make_reducer() const;
   void attach(std::size_t index);
   /// The reducer's slot of a parameter; the first one says which parameters were used.
   static std::size_t slot_of(std::size_t index) noexcept { return index + 1; }
@@ -63,10 +63,11 @@ class FixedTreeGradients {
   BucketOptions buckets_;
   NamedTensors parameters_;  ///< in the network's order
   std::vector<BucketGradient> gradients_;
-  std::unique_ptr<TreeReducer> reducer_;
-  std::unique_ptr<TreeReducer> idle_;  ///< the same buckets, for exchange_alone(); made when first needed
-  UsedParameters used_;                ///< by any part of this rank, in this step
-  bool exchanging_ = false;            ///< what is ready belongs to a step that is shared
+  std::unique_ptr<FixedTreeReducer> reducer_;
+  std::unique_ptr<FixedTreeReducer>
+      idle_;                 ///< the same buckets, for exchange_alone(); made when first needed
+  UsedParameters used_;      ///< by any part of this rank, in this step
+  bool exchanging_ = false;  ///< what is ready belongs to a step that is shared
 };
 
 /// What a network remembers of its batches (running statistics), put back where the first part left it: as in

@@ -138,7 +138,7 @@ void BackwardPass::run_step(Step& step) {
     slots_[wanted->second] = step.grad;
   }
   if (step.needed) {
-    GradSink sink(*this, step.node, step.is_balanced);
+    GradSink sink(*this, step.node, step.is_zero_mean);
     if (step.grad.defined()) step.node->run(std::move(step.grad), sink);
     for (std::size_t i = 0; i < step.node->inputs().size(); ++i) {
       if (sink.wants(static_cast<int>(i)) && !sink.delivered_[i]) sink.deliver(static_cast<int>(i), {});
@@ -163,7 +163,7 @@ void BackwardPass::sum_into(Tensor& total, Tensor grad) const {
 
 void BackwardPass::add_to_node(const Node* node, Tensor grad) {
   Step& step = steps_[position_.at(node)];
-  step.is_balanced = false;
+  step.is_zero_mean = false;
   sum_into(step.grad, std::move(grad));
 }
 
@@ -216,8 +216,8 @@ void BackwardPass::leaf_used(GradState& leaf) {
   ready();
 }
 
-GradSink::GradSink(BackwardPass& pass, const std::shared_ptr<Node>& node, bool is_balanced)
-    : pass_(pass), node_(node), is_balanced_(is_balanced), delivered_(node->inputs().size()) {}
+GradSink::GradSink(BackwardPass& pass, const std::shared_ptr<Node>& node, bool is_zero_mean)
+    : pass_(pass), node_(node), is_zero_mean_(is_zero_mean), delivered_(node->inputs().size()) {}
 
 bool GradSink::wants(int input) const {
   return pass_.is_needed(node_->inputs()[static_cast<std::size_t>(input)]);
@@ -250,12 +250,12 @@ void GradSink::deliver(int input, Tensor grad) {
   pass_.leaf_used(*edge.state);
 }
 
-void GradSink::deliver_balanced(int input, Tensor grad) {
+void GradSink::deliver_zero_mean(int input, Tensor grad) {
   const Edge& edge = node_->inputs()[static_cast<std::size_t>(input)];
   const Node* const node = edge.state == nullptr ? nullptr : edge.state->node.get();
   const bool is_first = node != nullptr && !pass_.steps_[pass_.position_.at(node)].grad.defined();
   deliver(input, std::move(grad));
-  if (is_first) pass_.steps_[pass_.position_.at(node)].is_balanced = true;
+  if (is_first) pass_.steps_[pass_.position_.at(node)].is_zero_mean = true;
 }
 
 Tensor GradSink::destination(int input, const std::shared_ptr<Device>& device) {
@@ -274,7 +274,7 @@ std::optional<Tensor> GradSink::accumulator(int input) {
   return state.grad;
 }
 
-std::optional<Tensor> GradSink::running_total(int input) {
+std::optional<Tensor> GradSink::any_accumulator(int input) {
   const GradState& state = *node_->inputs()[static_cast<std::size_t>(input)].state;
   if (pass_.options_.create_graph) return std::nullopt;
   if (pass_.writes_in_place(state)) return accumulator(input);
@@ -287,7 +287,7 @@ void GradSink::delivered_in_place(int input) {
   const Edge& edge = node_->inputs()[static_cast<std::size_t>(input)];
   delivered_[static_cast<std::size_t>(input)] = true;
   if (edge.state->node != nullptr) {
-    pass_.steps_[pass_.position_.at(edge.state->node.get())].is_balanced = false;
+    pass_.steps_[pass_.position_.at(edge.state->node.get())].is_zero_mean = false;
     return;
   }
   if (pass_.writes_in_place(*edge.state)) edge.state->grad.mark_modified();

@@ -44,7 +44,7 @@ class BackwardPass {
     std::shared_ptr<Node> node;
     Tensor grad;
     bool needed = true;
-    bool is_balanced = false;  ///< grad: see GradSink::deliver_balanced
+    bool is_zero_mean = false;  ///< grad: see GradSink::deliver_zero_mean
   };
 
   void discover(std::span<const Root> roots);

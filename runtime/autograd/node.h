@@ -37,7 +37,7 @@ struct GradState final : AutogradState {
 /// delivered_in_place()); the earlier, the sooner a gradient can be sent to other ranks.
 class GradSink {
  public:
-  GradSink(BackwardPass& pass, const std::shared_ptr<Node>& node, bool is_balanced = false);
+  GradSink(BackwardPass& pass, const std::shared_ptr<Node>& node, bool is_zero_mean = false);
 
   /// False for inputs that need no gradient: skip the work.
   bool wants(int input) const;
@@ -45,9 +45,9 @@ class GradSink {
   void deliver(int input, Tensor grad);
   /// The same for a gradient [N, C, …] whose sum over each channel is 0 but for rounding, as behind batch
   /// norm, which takes its channels' means away.
-  void deliver_balanced(int input, Tensor grad);
+  void deliver_zero_mean(int input, Tensor grad);
   /// True where the whole gradient that this operation was given was delivered so.
-  bool is_balanced() const noexcept { return is_balanced_; }
+  bool is_zero_mean() const noexcept { return is_zero_mean_; }
 
   /// Uninitialised row-major memory for the gradient of `input`, to be overwritten and delivered: the final
   /// place itself where that is possible, so that nothing is copied. `device` is where it is made otherwise.
@@ -57,7 +57,7 @@ class GradSink {
   std::optional<Tensor> accumulator(int input);
   /// The same for an input of any kind, an operation's result too: its gradient so far, where nobody else
   /// has it.
-  std::optional<Tensor> running_total(int input);
+  std::optional<Tensor> any_accumulator(int input);
   void delivered_in_place(int input);
 
   /// For an operation that runs a pass of its own: whether that may add to the leaf `input` itself, followed
@@ -77,7 +77,7 @@ class GradSink {
   friend class BackwardPass;
   BackwardPass& pass_;
   const std::shared_ptr<Node>& node_;
-  bool is_balanced_;
+  bool is_zero_mean_;
   std::vector<bool> delivered_;
 };
 

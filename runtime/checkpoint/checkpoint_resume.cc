@@ -24,7 +24,7 @@ fs::path free_name(const fs::path& name) {
 
 // Empty when the checkpoint is refused, which is then the last in `refused`, or has vanished.
 std::optional<Checkpoint> CheckpointStore::try_load(const CheckpointEntry& entry,
-                                                    const Starts& starts,
+                                                    const RunGenerations& generations,
                                                     const CheckpointTest& unusable,
                                                     std::vector<RefusedCheckpoint>& refused) const {
   const auto refuse = [&](const char* reason, const std::string& why) {
@@ -39,7 +39,7 @@ std::optional<Checkpoint> CheckpointStore::try_load(const CheckpointEntry& entry
                       fmt::format("step {} inside", checkpoint.state.step));
     }
     const std::int64_t start = start_of(checkpoint.state);
-    const std::int64_t later = starts.superseded_by(start, entry.step);
+    const std::int64_t later = generations.superseded_by(start, entry.step);
     if (later > 0) {
       refuse("superseded",
              fmt::format("{}: start {} of the run wrote it although start {} had resumed from before; it "
@@ -67,16 +67,16 @@ std::optional<Checkpoint> CheckpointStore::try_load(const CheckpointEntry& entry
 
 std::optional<Checkpoint> CheckpointStore::latest(const CheckpointTest& unusable) const {
   std::vector<RefusedCheckpoint> refused;
-  const Starts starts = Starts::read(directory_);
+  const RunGenerations generations = RunGenerations::read(directory_);
   const auto entries = list();
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
-    auto checkpoint = try_load(*entry, starts, unusable, refused);
+    auto checkpoint = try_load(*entry, generations, unusable, refused);
     if (!checkpoint) continue;
     // The disk answers: what failed with EIO before may have been the way to it.
     for (std::size_t i = 0; i < refused.size(); ++i) {
       if (refused[i].reason != "unreadable") continue;
       std::vector<RefusedCheckpoint> again;
-      auto newer = try_load({refused[i].step, refused[i].path}, starts, unusable, again);
+      auto newer = try_load({refused[i].step, refused[i].path}, generations, unusable, again);
       if (!newer) continue;
       newer->refused.assign(refused.begin(), refused.begin() + static_cast<std::ptrdiff_t>(i));
       return newer;
@@ -91,7 +91,7 @@ std::int64_t CheckpointStore::resume_from(std::int64_t step, std::span<const Ref
   if (!lock_) begin_writing(0);
   permit_.check(fmt::format("resuming from step {} in {}", step, directory_.string()));
   // First of all: from here on nobody believes what an earlier start writes of later steps.
-  start_ = Starts::read(directory_).begin(directory_, step);
+  start_ = RunGenerations::read(directory_).begin(directory_, step);
   set_aside_after(step, refused);
   return start_;
 }

@@ -86,7 +86,7 @@ void CheckpointStore::begin_writing(std::uint64_t bytes_needed, const Deadline& 
   if (is_new || bytes_needed > 0) check_writable(directory_, bytes_needed);
   if (!is_new) return;
   clean_leftovers();
-  start_ = Starts::read(directory_).newest();
+  start_ = RunGenerations::read(directory_).newest();
   lock_ = std::move(taken);
   writer_id_ = random_id();
   saves_ = 0;

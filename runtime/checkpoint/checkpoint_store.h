@@ -15,7 +15,7 @@
 #include "runtime/base/files/write_permit.h"
 #include "runtime/base/log.h"
 #include "runtime/checkpoint/named_view.h"
-#include "runtime/checkpoint/starts.h"
+#include "runtime/checkpoint/run_generations.h"
 #include "runtime/checkpoint/tensor_files.h"
 #include "runtime/checkpoint/training_state.h"
 
@@ -180,7 +180,7 @@ class CheckpointStore {
 
   /// The newest checkpoint that verifies completely. Newer ones that are damaged (DataError), lie on sectors
   /// that cannot be read (EIO in every try, and once more after an older one was read), or were made by a
-  /// start of the run that a later one had superseded before that step (see Starts), are passed over:
+  /// start of the run that a later one had superseded before that step (see RunGenerations), are passed over:
   /// reported to the log as a warning with the reason, and listed in the result. Empty when none is good.
   /// Throws SystemError when one cannot be read for any other reason (ESTALE, EMFILE, EACCES, …) in several
   /// tries: it may be perfectly good, so an older one must not be taken for the newest. One that `unusable`
@@ -206,7 +206,7 @@ class CheckpointStore {
   std::filesystem::path set_aside(const CheckpointEntry& entry, const std::string& suffix);
   void clean_leftovers();
   void sweep_staged();
-  std::optional<Checkpoint> try_load(const CheckpointEntry& entry, const Starts& starts,
+  std::optional<Checkpoint> try_load(const CheckpointEntry& entry, const RunGenerations& generations,
                                      const CheckpointTest& unusable,
                                      std::vector<RefusedCheckpoint>& refused) const;
   void publish(const std::filesystem::path& final_path, std::int64_t step);

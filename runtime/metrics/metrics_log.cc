@@ -148,7 +148,7 @@ void MetricsLog::cut(std::size_t bytes) {
   check(Sys{::ftruncate(fd_.get(), static_cast<off_t>(bytes))}, "truncate " + path_.string());
 }
 
-void MetricsLog::truncate_after(std::int64_t step, const Starts& starts) {
+void MetricsLog::truncate_after(std::int64_t step, const RunGenerations& starts) {
   const std::string text = read_whole(fd_.get(), path_);
   kept_evaluations_.clear();
   // Starts whose last step above is nobody's, and so is what they evaluated after it.

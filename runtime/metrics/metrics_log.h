@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/base/fd.h"
-#include "runtime/checkpoint/starts.h"
+#include "runtime/checkpoint/run_generations.h"
 #include "runtime/metrics/memory.h"
 
 namespace dtrain {
@@ -67,7 +67,7 @@ std::string format_record(const PhasesRecord& record);
 class MetricsLog {
  public:
   /// Opens or creates `path`; a torn last line (no newline) is cut off. Throws SystemError.
-  /// `start`: which start of the run writes (Starts); each line has it.
+  /// `start`: which start of the run writes (RunGenerations); each line has it.
   MetricsLog(const std::filesystem::path& path, std::int64_t start);
 
   /// Each is one write(2). Throw SystemError (disk full: the partial line is taken back).
@@ -80,7 +80,7 @@ class MetricsLog {
   /// after a resume from `step` each step is there once. Evaluations after that line are kept; when the
   /// resumed run writes the very same one again it is dropped. What a start wrote after `starts` had it
   /// superseded counts for nothing; it stays where lines of the run come after it. Throws SystemError.
-  void truncate_after(std::int64_t step, const Starts& starts);
+  void truncate_after(std::int64_t step, const RunGenerations& starts);
 
   /// Makes what was written durable; call it before the checkpoint of a step is saved. Throws SystemError.
   void sync();

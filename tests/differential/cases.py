@@ -57,7 +57,7 @@ def reductions(r):
 
 
 def matmul(r):
-    dtype, style = r.g.choice(FLOATS), "spoilt" if r.chance(0.05) else "plain"
+    dtype, style = r.g.choice(FLOATS), "corrupted" if r.chance(0.05) else "plain"
     m, k, n = ([0 if r.chance(0.03) else r.extent(20) for _ in range(3)])
     if r.chance(0.35):
         lead = [r.extent(4) for _ in range(r.g.randint(0, 2))]
@@ -90,7 +90,7 @@ def image(r, channels, dtype, style, grad=True):
 
 def convolution(r):
     dtype = r.g.choice(FLOATS)
-    style = "spoilt" if r.chance(0.05) else "plain"
+    style = "corrupted" if r.chance(0.05) else "plain"
     groups = r.g.choice((1, 1, 1, 2, 3))
     c, o = r.extent_or_none(6), r.extent_or_none(6, 0.01)
     if groups == 1 and not r.small and r.chance(0.1):
@@ -144,7 +144,7 @@ def pooling(r):
 def batch_norm(r):
     dtype = r.g.choice(FLOATS)
     channels = r.extent_or_none(20)
-    style = r.g.choice(("plain", "plain", "large", "spoilt" if r.chance(0.2) else "plain"))
+    style = r.g.choice(("plain", "plain", "large", "corrupted" if r.chance(0.2) else "plain"))
     x, shape = image(r, channels, dtype, style)
     of = "float64" if dtype == "float64" else "float32"
     positive = lambda: rounded(abs(r.g.gauss(0, 1)) + 0.25, of)  # noqa: E731

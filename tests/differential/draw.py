@@ -4,7 +4,7 @@ import math
 import struct
 
 FLOATS = ("float32", "float32", "bfloat16", "float64")
-# "special" values are everywhere, "spoilt" arrays have one that is not finite here and there.
+# "special" values are everywhere, "corrupted" arrays have one that is not finite here and there.
 EXTREME_LABELS = (-1, -100, 2**31, -2**31, 2**63 - 1, -2**63)
 SPECIALS = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1e30, -1e30, 1e-40, -1e-45, 3e38)
 
@@ -55,7 +55,7 @@ class Random:
             return g.randint(-9, 9)
         if style == "special" and g.random() < 0.3:
             return rounded(g.choice(SPECIALS), dtype)
-        if style == "spoilt" and g.random() < 0.02:
+        if style == "corrupted" and g.random() < 0.02:
             return g.choice((math.nan, math.inf, -math.inf))
         if style == "wide":
             return rounded(g.gauss(0, 1) * 10.0 ** g.uniform(-30, 30), dtype)

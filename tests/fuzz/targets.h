@@ -19,11 +19,11 @@ void frames(std::string_view input);
 /// every byte ends as it does at once. A client's never accepts a challenge without the secret.
 void handshake(std::string_view input);
 
-/// A launcher's and the coordinator's messages decode or do not; what decodes has one encoding.
+/// A launcher's and the leader's messages decode or do not; what decodes has one encoding.
 void rendezvous_messages(std::string_view input);
 /// A launcher's side of the conversation, given authentic frames with anything in them, then no frames.
 void rendezvous_session(std::string_view input);
-/// The coordinator under any sequence of joins, words, leavings and time: one end and nothing after it,
+/// The leader under any sequence of joins, words, leavings and time: one end and nothing after it,
 /// rounds in order, and no round starts while somebody of the one before may be at work.
 void rendezvous_membership(std::string_view input);
 

@@ -14,7 +14,7 @@
 namespace dtrain::fuzz {
 namespace {
 
-using namespace rendezvous;  // NOLINT: the news, by their names
+using namespace rendezvous;  // NOLINT: the events, by their names
 using std::chrono::milliseconds;
 
 template <class Decode>
@@ -111,7 +111,7 @@ class Watch {
   }
   void join(int launcher) {
     const int choice = bytes_.next();
-    if (seated_.contains(connection_[launcher])) return;
+    if (admitted_.contains(connection_[launcher])) return;
     const ConnectionId id = connection_[launcher] = next_connection_++;
     NodeOffer offer;
     offer.instance_id = instance_id_[launcher] = id;
@@ -122,7 +122,7 @@ class Watch {
     if (admission.refused.empty()) {
       require(admission.node_rank >= 0 && admission.node_rank < rules_.max_nodes + rules_.spares,
               "a node_rank in range");
-      seated_[id] = admission.node_rank;
+      admitted_[id] = admission.node_rank;
     }
     collect();
   }
@@ -135,8 +135,8 @@ class Watch {
     const Admission admission = job_.join(id, offer, now_);
     if (admission.refused.empty()) {
       connection_[launcher] = id;
-      seated_.erase(before);
-      seated_[id] = admission.node_rank;
+      admitted_.erase(before);
+      admitted_[id] = admission.node_rank;
       if (working_.erase(before) > 0) working_.insert(id);
     }
     collect();
@@ -145,66 +145,66 @@ class Watch {
     const auto departure = static_cast<Departure>(bytes_.next() % 3);
     job_.leave(id, departure, now_);
     if (departure != Departure::broken) gone(id);
-    if (departure == Departure::broken) seated_.erase(id);
+    if (departure == Departure::broken) admitted_.erase(id);
   }
   void done_with(ConnectionId id) {
     if (said_round_ == round_) working_.erase(id);
   }
   void gone(ConnectionId id) {
     working_.erase(id);
-    seated_.erase(id);
+    admitted_.erase(id);
   }
 
   void collect() {
     for (const ConnectionId id : job_.take_lost()) gone(id);
-    for (const News& news : job_.take_news()) {
+    for (const LeaderEvent& event : job_.take_events()) {
       require(!over_, "nothing comes after the end");
-      std::visit([this](const auto& one) { check(one); }, news);
+      std::visit([this](const auto& one) { check(one); }, event);
     }
     require(job_.over() == over_, "the end is told");
   }
-  void check(const Waiting& news) { require(!news.lines.empty(), "waiting says for what"); }
-  void check(const Forming& news) {
-    require(news.round == round_ + 1, "rounds are counted");
-    require(!news.nodes.empty() && static_cast<int>(news.nodes.size()) <= rules_.max_nodes,
+  void check(const Waiting& event) { require(!event.lines.empty(), "waiting says for what"); }
+  void check(const Forming& event) {
+    require(event.round == round_ + 1, "rounds are counted");
+    require(!event.nodes.empty() && static_cast<int>(event.nodes.size()) <= rules_.max_nodes,
             "a round has nodes");
     int rank = 0;
     int last = -1;
-    for (const RoundNode& node : news.nodes) {
+    for (const RoundNode& node : event.nodes) {
       require(node.node_rank > last && node.first_rank == rank, "nodes in order, ranks without holes");
       last = node.node_rank;
       rank += node.nproc;
     }
-    require(news.nodes.front().node_rank == 0, "the first node is in every round");
-    round_ = news.round;
-    forming_ = news.nodes;
-    displaced_ = news.displaced;
+    require(event.nodes.front().node_rank == 0, "the first node is in every round");
+    round_ = event.round;
+    forming_ = event.nodes;
+    displaced_ = event.displaced;
     running_ = false;
   }
-  void check(const Start& news) {
-    require(news.round == round_ && !running_ && news.nodes.size() == forming_.size(),
+  void check(const Start& event) {
+    require(event.round == round_ && !running_ && event.nodes.size() == forming_.size(),
             "a start follows its forming");
-    require(news.restart_count >= restarts_ && news.restart_count <= rules_.max_restarts,
+    require(event.restart_count >= restarts_ && event.restart_count <= rules_.max_restarts,
             "restarts are counted");
     require(working_.empty(), "nobody of the round before is still at work");
-    restarts_ = news.restart_count;
+    restarts_ = event.restart_count;
     running_ = true;
     std::set<int> ranks;
-    for (const RoundNode& node : news.nodes) ranks.insert(node.node_rank);
-    for (const auto& [id, place] : seated_) {
+    for (const RoundNode& node : event.nodes) ranks.insert(node.node_rank);
+    for (const auto& [id, place] : admitted_) {
       int node_rank = place;
       for (const auto& [from, to] : displaced_) node_rank = from == place ? to : node_rank;
       if (ranks.contains(node_rank)) working_.insert(id);
     }
   }
-  void check(const Stop& news) {
-    require(news.round == round_ && running_, "a stop is for the round that runs");
-    require(news.failure.has_value() || news.checkpoint_first, "a stop has a cause");
-    require(!news.at_once || news.signal, "only signals end at once");
+  void check(const Stop& event) {
+    require(event.round == round_ && running_, "a stop is for the round that runs");
+    require(event.failure.has_value() || event.checkpoint_first, "a stop has a cause");
+    require(!event.at_once || event.signal, "only signals end at once");
   }
-  void check(const Over& news) {
+  void check(const Over& event) {
     over_ = true;
-    require(news.failure.has_value() || news.exit_code == 0, "a failure has a cause");
+    require(event.failure.has_value() || event.exit_code == 0, "a failure has a cause");
   }
   void check(const Refused&) { require(false, "refusals are no news for all"); }
   void check(const Snapshot&) { require(false, "what a successor must know is told by the leader"); }
@@ -218,7 +218,7 @@ class Watch {
                                           {4, 4}, {5, 5}, {6, 6}, {7, 7}};  // by launcher
   std::map<int, std::uint64_t> instance_id_;
   ConnectionId next_connection_ = 100;
-  std::map<ConnectionId, int> seated_;
+  std::map<ConnectionId, int> admitted_;
   std::set<ConnectionId> working_;  // who may still write
   std::vector<RoundNode> forming_;
   std::vector<std::pair<int, int>> displaced_;
@@ -229,12 +229,12 @@ class Watch {
 }  // namespace
 
 void rendezvous_messages(std::string_view input) {
-  comes_back(input, decode_news);
-  comes_back(input, decode_word);
+  comes_back(input, decode_leader_event);
+  comes_back(input, decode_node_event);
   comes_back(input, decode_offer);
   comes_back(input, decode_admission);
-  const auto news = decode_news(input);
-  const auto* forming = news ? std::get_if<Forming>(&*news) : nullptr;
+  const auto event = decode_leader_event(input);
+  const auto* forming = event ? std::get_if<Forming>(&*event) : nullptr;
   if (forming == nullptr) return;
   for (std::size_t i = 0; i < forming->nodes.size() && i < 4; ++i)
     require(!forming->displaced.empty() ||
@@ -242,7 +242,7 @@ void rendezvous_messages(std::string_view input) {
             "a node is found at its place");
   std::string with_self(input);
   set_self(with_self, 3);
-  require(std::get<Forming>(*decode_news(with_self)).self == 3, "one's own place can be filled in");
+  require(std::get<Forming>(*decode_leader_event(with_self)).self == 3, "one's own place can be filled in");
 }
 
 void rendezvous_session(std::string_view input) {
@@ -261,7 +261,7 @@ void rendezvous_session(std::string_view input) {
     session.receive(frame, now);
     now += milliseconds(50);
     session.tick(now);
-    while (const auto news = session.take()) static_cast<void>(decode_news(*news));
+    while (const auto event = session.take()) static_cast<void>(decode_leader_event(*event));
   }
   session.receive(input, now);
   if (!input.empty()) require(!session.take() || session.ended(), "bytes that are no frames are the end");

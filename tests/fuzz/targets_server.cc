@@ -82,7 +82,7 @@ void server_table(std::string_view input) {
   Table table({.workers = kWorkers,
                .update = async ? ServerUpdate::async : ServerUpdate::sync,
                .max_staleness = async ? std::optional(kBound) : std::nullopt,
-               .keeper = async && (input[0] & 2) != 0 ? 0 : -1},
+               .recorder = async && (input[0] & 2) != 0 ? 0 : -1},
               make_updater([](const std::string&, const Tensor& pushed, Tensor& value, double rate) {
                 if (value.dtype() == DType::f32) value.add_in_place(pushed, rate);
               }),

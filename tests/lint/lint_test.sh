@@ -87,6 +87,16 @@ printf '# Page\n\n%0121d\n' 1 >"$work/tree/page.md"
 expect '^page.md:3: longer than 120 columns'
 printf '# Page\n\n%s\n' "$(printf '→%.0s' {1..120})" >"$work/tree/page.md"
 bash "$lint" "$work/tree" || { echo "120 columns of several bytes each were refused"; failures=$((failures + 1)); }
+printf '# Page\n\nSee `store/gone.h` and `store/store.cc`.\n' >"$work/tree/page.md"
+expect '^page.md:3: names store/gone.h, which is not there'
+put cluster/rendezvous/slots.h '#pragma once' 'class Roster {};'
+expect '^cluster/rendezvous/slots.h:3:Roster: a word of the past; say slot'
+put cluster/rendezvous/slots.h '#pragma once' 'class RosterTree {};'
+bash "$lint" "$work/tree" || { echo "a word that begins like one of the past was refused"; failures=$((failures + 1)); }
+mkdir "$work/tree/docs" && printf '# Page\n\nThe run goes on.\n' >"$work/tree/docs/page.md"
+expect '^docs/page.md:3:goes on: a word of the past; say resumes'
+echo 'The run goes on with Roster.' >"$work/tree/CHANGELOG.md"
+bash "$lint" "$work/tree" || { echo "the history in the changelog was refused"; failures=$((failures + 1)); }
 echo 'int x;' >"$work/tree/cluster/store/store.cc"
 expect '^cluster/store/store.cc:1: begin with two or three lines'
 printf '//%.0s\n' {1..501} >"$work/tree/cluster/store/store.cc"

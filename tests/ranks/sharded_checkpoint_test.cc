@@ -24,9 +24,9 @@ namespace fs = std::filesystem;
 
 /// Data parallelism that saves as a sharded strategy does: of each tensor every rank writes an equal range of
 /// elements, and each rank reads all of them back by itself.
-class SavesInParts final : public Strategy {
+class SavesInShards final : public Strategy {
  public:
-  explicit SavesInParts(const StrategyContext& context)
+  explicit SavesInShards(const StrategyContext& context)
       : Strategy({.name = "saves in parts",
                   .share = {context.communicator.rank(), context.communicator.size()},
                   .sharded = true,
@@ -74,7 +74,7 @@ class SavesInParts final : public Strategy {
 using MakeStrategy = std::function<std::unique_ptr<Strategy>(const StrategyContext& context)>;
 
 std::unique_ptr<Strategy> saves_in_parts(const StrategyContext& context) {
-  return std::make_unique<SavesInParts>(context);
+  return std::make_unique<SavesInShards>(context);
 }
 
 std::unique_ptr<Strategy> data_parallel(const StrategyContext& context) {

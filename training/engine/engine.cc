@@ -89,8 +89,8 @@ class Engine::StepPasses final : public MicroBatches {
   // On the CPU the loss is known before the update, which then need not happen.
   void gradients_done() override {
     if (engine_.runs_ahead() || exchange_ == Exchange::no_sync) return;
-    const auto [loss, spoilt] = engine_.reports_->sums(engine_.deadline());
-    engine_.check_loss(loss, spoilt, plan_.report.record);
+    const auto [loss, corrupted] = engine_.reports_->sums(engine_.deadline());
+    engine_.check_loss(loss, corrupted, plan_.report.record);
   }
 
   /// Host memory that the device may still be copying from.
@@ -261,8 +261,8 @@ void Engine::key_masks(std::int64_t step, std::span<const std::int64_t> indices)
 }
 
 // The loss is that of the unscaled outputs: no loss scale makes it finite.
-void Engine::check_loss(double loss, bool spoilt, const StepRecord& step) const {
-  if (spoilt) {
+void Engine::check_loss(double loss, bool corrupted, const StepRecord& step) const {
+  if (corrupted) {
     // It travels with the loss: on the CPU it is on its way before the step's own update.
     const std::int64_t at = runs_ahead() ? step.step : step.step - 1;
     throw LossError(fmt::format("step {}: gradients and loss are finite, but after the update weights, or "
@@ -296,7 +296,7 @@ void Engine::check_gradients(const StepReport& report) {
 StepReport Engine::take_report() {
   const StepReport report = reports_->take(deadline());
   options_.timer.clock->lap(Phase::communication);
-  check_loss(report.record.loss, report.spoilt, report.record);
+  check_loss(report.record.loss, report.corrupted, report.record);
   check_gradients(report);
   return report;
 }

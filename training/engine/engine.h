@@ -116,7 +116,7 @@ class Engine {
   std::vector<std::shared_ptr<void>> replay(StepGraph& graph, const StepPlan& plan,
                                             const BatchSupply& supply);
   StepGraph* graph_for(const StepPlan& plan, int& key);
-  void check_loss(double loss, bool spoilt, const StepRecord& step) const;
+  void check_loss(double loss, bool corrupted, const StepRecord& step) const;
   void check_gradients(const StepReport& report);
   /// Keys dropout's masks by the step and by the samples `indices` that the rows of the next pass are.
   void key_masks(std::int64_t step, std::span<const std::int64_t> indices);

@@ -10,7 +10,7 @@
 namespace dtrain {
 namespace {
 
-enum Element : int { kLoss, kStop, kSave, kSpoilt, kScale, kSkipped, kOverflow, kElements };
+enum Element : int { kLoss, kStop, kSave, kCorrupted, kScale, kSkipped, kOverflow, kElements };
 constexpr std::size_t kBytes = kElements * sizeof(double);
 constexpr std::chrono::microseconds kPollEvery{20};
 
@@ -60,7 +60,7 @@ void StepReports::send(bool stop, bool save, const UpdateGuard& guard) {
   kernels.binary(BinaryOp::div, element(kLoss), shares.view(), element(kLoss));
   kernels.fill(element(kStop), stop ? 1.0 : 0.0);
   kernels.fill(element(kSave), save ? 1.0 : 0.0);
-  kernels.copy(guard.spoilt().view(), element(kSpoilt));
+  kernels.copy(guard.corrupted().view(), element(kCorrupted));
   work_ = communicator_.all_reduce(
       {.data = values_.view().data, .count = kScale, .dtype = DType::f64, .device = device_.get()},
       ReduceOp::sum, "loss");
@@ -72,7 +72,7 @@ std::pair<double, bool> StepReports::sums(const Deadline& deadline) {
   device_->copy(values.data(), values_.view().data, sizeof values, CopyKind::device_to_host,
                 device_->compute_stream());
   device_->compute_stream().synchronize();
-  return {values[kLoss], values[kSpoilt] != 0};
+  return {values[kLoss], values[kCorrupted] != 0};
 }
 
 void StepReports::post(const StepReport& report, const UpdateGuard& guard, const GradScaler* scaler,
@@ -113,7 +113,7 @@ StepReport StepReports::take(const Deadline& deadline) {
   report.stop = values[kStop] > 0;
   report.save = values[kSave] > 0;
   report.overflowed = values[kOverflow] != 0;
-  report.spoilt = values[kSpoilt] != 0;
+  report.corrupted = values[kCorrupted] != 0;
   posted_.pop_front();
   return report;
 }

@@ -28,7 +28,7 @@ struct StepReport {
   bool stop = false;        ///< some rank was told to stop
   bool save = false;        ///< some rank asks for a checkpoint
   bool overflowed = false;  ///< a gradient was not finite: nothing was updated
-  bool spoilt = false;      ///< an earlier update of some rank wrote numbers that are not finite
+  bool corrupted = false;   ///< an earlier update of some rank wrote numbers that are not finite
 };
 
 /// A step: begin(), add() for each pass, send(), post(); take() gives the reports in the order of the steps.
@@ -49,7 +49,7 @@ class StepReports {
   /// `guard` noted of the updates so far.
   void send(bool stop, bool save, const UpdateGuard& guard);
   /// Waits for the sums that send() began, only where the device does not run ahead: the loss, and whether an
-  /// update was spoilt.
+  /// update was corrupted.
   std::pair<double, bool> sums(const Deadline& deadline);
   /// The step is queued. `scaler` may be null, else it is the guard. `kept` must live until the device is
   /// past this point.
@@ -77,7 +77,7 @@ class StepReports {
   Communicator& communicator_;
   std::shared_ptr<Device> device_;
   int shares_;
-  Tensor values_;  ///< f64: loss, stop, save, spoilt, loss scale, skipped steps, overflow
+  Tensor values_;  ///< f64: loss, stop, save, corrupted, loss scale, skipped steps, overflow
   std::unique_ptr<Work> work_;
   std::vector<std::shared_ptr<double>> slots_;  ///< pinned; nobody else holds a free one
   std::deque<Posted> posted_;                   ///< oldest first

@@ -53,7 +53,7 @@ struct RunLogger::Sinks {
         metrics((run.write_config(config), run.metrics()), start),
         curves(run.path(), unix_seconds(), resumed_step),
         progress(target.fd, target.options) {
-    metrics.truncate_after(resumed_step, Starts::read(run.checkpoints()));
+    metrics.truncate_after(resumed_step, RunGenerations::read(run.checkpoints()));
   }
 
   RunDirectory run;

@@ -7,7 +7,7 @@
 #include "cluster/detect/slurm_node.h"
 #include "cluster/net/endpoint.h"
 #include "cluster/net/token.h"
-#include "parallel/server/board_communicator.h"
+#include "parallel/server/key_value_communicator.h"
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
 
@@ -209,7 +209,7 @@ Peers::Peers(const Placement& placement, Backend backend, const Environment& env
     auto group = place_.take_group(deadline);  // servers answer when they have theirs
     servers_ = std::make_unique<KeyValueStore>(cards, site, deadline);
     if (update == ServerUpdate::async)
-      group = make_board_communicator(*servers_, *placement.rank, *placement.world_size);
+      group = make_key_value_communicator(*servers_, *placement.rank, *placement.world_size);
     if (group) {
       communicator_ = std::make_unique<ClosableCommunicator>(std::move(group));
       return;

@@ -8,7 +8,7 @@
 namespace dtrain::rendezvous {
 
 void LeaderState::collect() {
-  for (News& news : membership_->take_news()) queue_.push_back(std::move(news));
+  for (LeaderEvent& event : membership_->take_events()) queue_.push_back(std::move(event));
 }
 
 void LeaderState::start_over() {
@@ -46,7 +46,7 @@ Admission LeaderState::join(std::uint64_t client, const NodeOffer& offer, bool f
                             TimePoint now) {
   if (offer.instance_id != 0) first_events_.try_emplace(offer.instance_id, next_event_);
   Admission admission = membership_->join(client, offer, now);
-  // What became of the round that it comes back from has been told from the first piece of news on.
+  // What became of the round that it comes back from has been told from the first event on.
   const bool comes_back = offer.resumes && follows_another && admission.as_before;
   if (comes_back && offer.instance_id != 0) first_events_[offer.instance_id] = 0;
   collect();
@@ -55,11 +55,11 @@ Admission LeaderState::join(std::uint64_t client, const NodeOffer& offer, bool f
 
 void LeaderState::beat(std::uint64_t client, TimePoint now) { membership_->beat(client, now); }
 
-void LeaderState::hear(std::uint64_t client, const NumberedWord& said, TimePoint now) {
-  const auto word = decode_word(said.word);
-  if (!word) return;
-  if (membership_->over() && std::holds_alternative<Gone>(*word)) heard_the_end(client);
-  membership_->hear(client, *word, now, said.number);
+void LeaderState::hear(std::uint64_t client, const NumberedEvent& said, TimePoint now) {
+  const auto event = decode_node_event(said.event);
+  if (!event) return;
+  if (membership_->over() && std::holds_alternative<Gone>(*event)) heard_the_end(client);
+  membership_->hear(client, *event, now, said.number);
   collect();
 }
 
@@ -104,18 +104,18 @@ std::uint64_t LeaderState::first_event_of(std::uint64_t instance_id) const {
 
 bool LeaderState::forms() const {
   return std::any_of(queue_.begin(), queue_.end(),
-                     [](const News& news) { return std::holds_alternative<Forming>(news); });
+                     [](const LeaderEvent& event) { return std::holds_alternative<Forming>(event); });
 }
 
 const LeaderState::Event& LeaderState::tell_next(TimePoint now) {
-  const News news = std::move(queue_.front());
+  const LeaderEvent event = std::move(queue_.front());
   queue_.pop_front();
-  return tell(news, now);
+  return tell(event, now);
 }
 
-const LeaderState::Event& LeaderState::tell(const News& news, TimePoint now) {
-  if (std::holds_alternative<Forming>(news)) formed_at_ = next_event_ + 1;
-  events_.push_back({next_event_++, encode(news), now});
+const LeaderState::Event& LeaderState::tell(const LeaderEvent& event, TimePoint now) {
+  if (std::holds_alternative<Forming>(event)) formed_at_ = next_event_ + 1;
+  events_.push_back({next_event_++, encode(event), now});
   return events_.back();
 }
 

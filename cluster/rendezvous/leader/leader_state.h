@@ -17,10 +17,10 @@ namespace dtrain::rendezvous {
 
 class LeaderState {
  public:
-  /// News with its number, which counts from 0 for each leader.
+  /// An event with its number, which counts from 0 for each leader.
   struct Event {
     std::uint64_t number = 0;
-    std::string news;  ///< encoded
+    std::string event;  ///< encoded
     TimePoint at{};
   };
   explicit LeaderState(JobRules rules) : rules_(std::move(rules)) {}
@@ -34,13 +34,13 @@ class LeaderState {
   void close();
 
   // As the membership's; `client` is a connection of the store's server. While open().
-  /// `follows_another`: what it has heard so far was another leader's news.
+  /// `follows_another`: what it has heard so far was another leader's events.
   Admission join(std::uint64_t client, const NodeOffer& offer, bool follows_another, TimePoint now);
   void beat(std::uint64_t client, TimePoint now);
-  void hear(std::uint64_t client, const NumberedWord& said, TimePoint now);
+  void hear(std::uint64_t client, const NumberedEvent& said, TimePoint now);
   void leave(std::uint64_t client, Departure departure, TimePoint now);
   TimePoint tick(TimePoint now);
-  /// This client has heard the last news.
+  /// This client has heard the last events.
   void heard_the_end(std::uint64_t client);
   void set_successors(bool there_are);
 
@@ -57,11 +57,11 @@ class LeaderState {
   /// Number of events with the newest Forming.
   std::uint64_t formed_at() const noexcept { return formed_at_; }
   const std::deque<Event>& events() const noexcept { return events_; }
-  /// News that are to be told next; empty: none.
-  const News* next() const { return queue_.empty() ? nullptr : &queue_.front(); }
+  /// What is to be told next; null: nothing.
+  const LeaderEvent* next() const { return queue_.empty() ? nullptr : &queue_.front(); }
   bool forms() const;
   const Event& tell_next(TimePoint now);
-  const Event& tell(const News& news, TimePoint now);
+  const Event& tell(const LeaderEvent& event, TimePoint now);
   void forget_first() { events_.pop_front(); }
 
  private:
@@ -70,7 +70,7 @@ class LeaderState {
 
   const JobRules rules_;
   std::optional<Membership> membership_;
-  std::deque<News> queue_;
+  std::deque<LeaderEvent> queue_;
   std::deque<Event> events_;
   std::uint64_t next_event_ = 0, formed_at_ = 0;
   std::unordered_map<std::uint64_t, std::uint64_t> first_events_;  // by instance_id

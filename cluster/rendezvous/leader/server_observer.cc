@@ -16,7 +16,7 @@ constexpr Duration kKeepEvents = std::chrono::seconds(60);  // after that
 constexpr Duration kLookForElection = std::chrono::seconds(1);
 
 void tell(StoreDesk& desk, const LeaderState::Event& event) {
-  desk.publish(event_key(event.number), event.news);
+  desk.publish(event_key(event.number), event.event);
 }
 
 }  // namespace
@@ -47,14 +47,14 @@ std::string ServerObserver::on_set(StoreDesk& desk, std::uint64_t client, std::s
     answer = join(client, value, now);
   } else if (key == kBeatKey) {
     beat(client, value, now);
-  } else if (key == kWordKey) {
-    state_.hear(client, split_word(value), now);
+  } else if (key == kNodeEventKey) {
+    state_.hear(client, split_event(value), now);
   } else if (key == kSilenceKey) {
     state_.leave(client, Departure::silent, now);
   } else if (key == kHeardKey) {
     state_.heard_the_end(client);
   }
-  // A heartbeat alone is no news; a voter's may be what others wait for.
+  // A heartbeat alone is no event; a voter's may be what others wait for.
   if (key != kBeatKey || has_voters()) publish(desk, now);
   if (key != kJoinKey && leadership_ != nullptr) answer = encode(grant());
   return answer;
@@ -78,7 +78,7 @@ TimePoint ServerObserver::on_turn(StoreDesk& desk, TimePoint now) {
   return next;
 }
 
-// A newcomer hears the news that its own coming makes.
+// A newcomer hears the events that its own coming makes.
 std::string ServerObserver::join(std::uint64_t client, std::string_view value, TimePoint now) {
   const auto offer = decode_offer(value);
   if (!offer) {
@@ -194,7 +194,7 @@ void ServerObserver::found_voters() {
   tell_snapshot_ = true;
 }
 
-// --- news ---------------------------------------------------------------------------------------------
+// --- events ---------------------------------------------------------------------------------------------
 
 void ServerObserver::publish(StoreDesk& desk, TimePoint now) {
   for (const std::uint64_t client : state_.take_lost()) desk.expel(client);
@@ -219,8 +219,8 @@ void ServerObserver::publish(StoreDesk& desk, TimePoint now) {
 }
 
 // A round that begins must be known to anyone who may succeed, and so must those who take part in it.
-bool ServerObserver::may_tell(const News& news) const {
-  const bool starts = std::holds_alternative<Start>(news);
+bool ServerObserver::may_tell(const LeaderEvent& event) const {
+  const bool starts = std::holds_alternative<Start>(event);
   return leadership_ == nullptr || leadership_->decided(starts ? state_.formed_at() : 0);
 }
 

@@ -1,5 +1,5 @@
 // What a leader does with what its store's clients say and with the time: sets become joins, beats and
-// words, news become numbered events. Opens no socket, starts no thread and reads only the clocks it is
+// words, events become numbered events. Opens no socket, starts no thread and reads only the clocks it is
 // given; everything but waiting happens on the thread of the store's server.
 #pragma once
 
@@ -63,7 +63,7 @@ class ServerObserver final : public StoreObserver {
   void found_voters();
 
   void publish(StoreDesk& desk, TimePoint now);
-  bool may_tell(const News& news) const;
+  bool may_tell(const LeaderEvent& event) const;
 
   const Endpoint own_;
   const Clock& steady_;

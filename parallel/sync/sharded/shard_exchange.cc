@@ -130,7 +130,7 @@ void ShardExchange::launch(std::size_t index) {
   const ShardBucket& bucket = buckets_[index];
   const View memory = memory_for(staging, bucket);
   pack_gradients(bucket, memory);
-  let_go_of_gradients(bucket);
+  free_gradients(bucket);
   staging.bucket = index;
   staging.work =
       communicator_.reduce_scatter(whole_span(memory), span_of_part(memory, bucket, communicator_.rank()),
@@ -161,7 +161,7 @@ void ShardExchange::pack_gradients(const ShardBucket& bucket, const View& memory
 }
 
 // Once the last of it is packed, a gradient is not needed any more.
-void ShardExchange::let_go_of_gradients(const ShardBucket& bucket) {
+void ShardExchange::free_gradients(const ShardBucket& bucket) {
   if (!keeps_own()) return;
   const auto index = static_cast<std::size_t>(&bucket - buckets_.data());
   for (const ShardCell& cell : bucket.cells) {

@@ -103,7 +103,7 @@ class ShardExchange {
   void pack_gradients(const ShardBucket& bucket, const View& memory);
   void land(Staging& staging);
   void take_gradients(const ShardBucket& bucket, const View& own);
-  void let_go_of_gradients(const ShardBucket& bucket);
+  void free_gradients(const ShardBucket& bucket);
   void take_parameters(Staging& staging);
   Tensor flat_gradient(std::size_t index, bool make) const;
   View memory_for(Staging& staging, const ShardBucket& bucket) const;

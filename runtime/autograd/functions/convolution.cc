@@ -52,7 +52,7 @@ void deliver_no_bias(const Tensor& grad, GradSink& sink) {
 void deliver_conv_parameters(const ConvSaved& saved, const Tensor& grad, GradSink& sink) {
   bool bias_wanted = saved.has_bias && sink.wants(2);
   // Where memory decides, what is known is not read once more.
-  if (bias_wanted && sink.is_balanced() && saved.activation == Activation::none &&
+  if (bias_wanted && sink.is_zero_mean() && saved.activation == Activation::none &&
       grad.device().type() == DeviceType::cuda) {
     deliver_no_bias(grad, sink);
     bias_wanted = false;
@@ -94,7 +94,7 @@ void conv_backward(const ConvSaved& saved, Tensor grad, GradSink& sink) {
   const Tensor w = saved.w.get(sink);
   Kernels& kernels = grad.device().kernels();
   // Where memory decides, what came another way (a shortcut) is not read and written again to be added.
-  const auto total = grad.device().type() == DeviceType::cuda ? sink.running_total(0) : std::nullopt;
+  const auto total = grad.device().type() == DeviceType::cuda ? sink.any_accumulator(0) : std::nullopt;
   if (total && total->is_contiguous(kChannelsLast) && total->dtype() == grad.dtype()) {
     kernels.conv2d_backward_input_add(saved.geometry, grad.view(), w.view(), total->view());
     total->mark_modified();

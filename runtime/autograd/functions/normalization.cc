@@ -138,7 +138,7 @@ void norm_backward(const NormSaved& saved, const Tensor& given, bool has_residua
   if (!sink.wants(0)) return;
   const Tensor grad_input = once_differentiable(sink, grad, grad_x);
   // Of a part of a batch only all parts' sums together are 0.
-  saved.peers == nullptr ? sink.deliver_balanced(0, grad_input) : sink.deliver(0, grad_input);
+  saved.peers == nullptr ? sink.deliver_zero_mean(0, grad_input) : sink.deliver(0, grad_input);
 }
 
 /// Training with the statistics of this batch, around the kernel.

@@ -7,7 +7,7 @@
 namespace dtrain {
 
 UpdateGuard::UpdateGuard(const std::shared_ptr<Device>& device)
-    : gate_(Tensor::zeros({2}, device)), found_(gate_.slice(0, 0, 1)), spoilt_(gate_.slice(0, 1, 2)) {}
+    : gate_(Tensor::zeros({2}, device)), found_(gate_.slice(0, 0, 1)), corrupted_(gate_.slice(0, 1, 2)) {}
 
 void UpdateGuard::attach(Optimizer& optimizer) const { optimizer.set_gate(gate_); }
 

@@ -7,7 +7,7 @@
 //     loss.backward();
 //     guard.inspect(optimizer.gradients());
 //     optimizer.step();                          // changes nothing where they are not finite
-//     if (guard.found_any() || guard.spoilt_any()) throw Error("…");
+//     if (guard.found_any() || guard.corrupted_any()) throw Error("…");
 #pragma once
 
 #include <functional>
@@ -44,10 +44,10 @@ class UpdateGuard {
   /// Whether a step of the optimizer wrote a number that is not finite, which finite gradients do when they
   /// are too large: float32 [1], not 0 from then on. Of this rank's parameters and state; noted while they
   /// are written, at no cost of its own.
-  const Tensor& spoilt() const noexcept { return spoilt_; }
+  const Tensor& corrupted() const noexcept { return corrupted_; }
   /// The same, read by the host: these wait for the device.
   bool found_any() const { return found_.item() != 0; }
-  bool spoilt_any() const { return spoilt_.item() != 0; }
+  bool corrupted_any() const { return corrupted_.item() != 0; }
 
  protected:
   /// Looks at `views`, all on `there`, and sets `found` (float32 [1], there) where one is not finite.
@@ -56,11 +56,11 @@ class UpdateGuard {
   /// Calls `look` once for each device that has some of `gradients`, and for found()'s.
   void look_at(std::span<const Tensor> gradients, const Look& look);
 
-  /// found() and spoilt(), as Optimizer::set_gate() takes them.
+  /// found() and corrupted(), as Optimizer::set_gate() takes them.
   const Tensor& gate() const noexcept { return gate_; }
 
  private:
-  Tensor gate_, found_, spoilt_;  ///< the others are its elements
+  Tensor gate_, found_, corrupted_;  ///< the others are its elements
 };
 
 }  // namespace dtrain

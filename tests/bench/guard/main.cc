@@ -81,7 +81,7 @@ class Trial {
     write_used(device_->kernels(), slot.view(), UsedParameters(count, true));
     read_used(device_, slot.view());
   }
-  bool is_finite() const { return !guard_.found_any() && !guard_.spoilt_any(); }
+  bool is_finite() const { return !guard_.found_any() && !guard_.corrupted_any(); }
 
  private:
   std::shared_ptr<Device> device_ = make_device("cpu");

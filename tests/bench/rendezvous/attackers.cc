@@ -48,7 +48,7 @@ class Attack {
     server.feed(hello_, challenge);
     const wire::Answer answer = wire::answer_challenge(target.token->bytes(), hello_, challenge);
     recording_ = hello_ + answer.proof;
-    wire::FrameWriter(MacKey(answer.keys.to_server.view())).append(recording_, "set rdzv/word");
+    wire::FrameWriter(MacKey(answer.keys.to_server.view())).append(recording_, "set rdzv/node_event");
   }
 
   template <class Shared>

@@ -16,7 +16,7 @@
 namespace dtrain::bench {
 namespace {
 
-using rendezvous::News;
+using rendezvous::LeaderEvent;
 using std::chrono::milliseconds;
 
 constexpr int kServeEvery = 32;  // connections
@@ -107,27 +107,27 @@ class Crowd::Loop {
   }
 
   void attend(Slot& slot) {
-    while (const auto news = slot.session.take()) react(slot, *news);
+    while (const auto event = slot.session.take()) react(slot, *event);
     flush(slot);
     if (slot.session.ended() && slot.stream.fd) slot.stream.fd.reset();
   }
 
   // Nodes are not decoded: on a real node that is one launcher's work, not ten thousand launchers'.
-  void react(Slot& slot, const std::string& news) {
+  void react(Slot& slot, const std::string& event) {
     const TimePoint now = steady_clock().now();
-    if (const auto round = rendezvous::round_of(news)) {
-      if (rendezvous::is_forming(news)) {
+    if (const auto round = rendezvous::round_of(event)) {
+      if (rendezvous::is_forming(event)) {
         slot.session.say(rendezvous::Ready{*round, 4711}, now);
-      } else if (rendezvous::is_start(news)) {
+      } else if (rendezvous::is_start(event)) {
         ++crowd_.started_;
       } else {
         ++crowd_.stopped_;
         slot.session.say(rendezvous::Ended{*round, 143}, now);
       }
-    } else if (rendezvous::is_over(news)) {
+    } else if (rendezvous::is_over(event)) {
       ++crowd_.over_;
     } else if (slot.session.ended()) {
-      const auto decoded = rendezvous::decode_news(news);
+      const auto decoded = rendezvous::decode_leader_event(event);
       if (const auto* lost = std::get_if<rendezvous::LeaseLost>(&*decoded)) crowd_.count_broken(lost->why);
       if (const auto* refused = std::get_if<rendezvous::Refused>(&*decoded))
         crowd_.count_broken(refused->why);

@@ -1,4 +1,4 @@
-// The rendezvous in a process of its own, so that what it costs can be told from what its visitors cost.
+// The rendezvous in a process of its own, so that what it costs can be told from what its clients cost.
 #pragma once
 
 #include <sys/types.h>

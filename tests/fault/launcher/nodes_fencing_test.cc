@@ -33,7 +33,7 @@ using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kHosts = 4;
-// The lease of 4 s, the coordinator's 2 s more, and what it takes to see that nothing else happens.
+// The lease of 4 s, the leader's 2 s more, and what it takes to see that nothing else happens.
 constexpr seconds kLeast{12};
 // Lease + 15 s by itself (19; the slowest is printed); more on a machine that does other things too.
 constexpr seconds kUntilSettled{40};
@@ -340,7 +340,7 @@ class Fencing : public ::testing::Test {
       starts[start].last = std::max(starts[start].last, time);
     }
     expect_samples_in_order(folder / "run" / "logs", newest);
-    const Starts told = Starts::read(folder / "run" / "checkpoints");
+    const RunGenerations told = RunGenerations::read(folder / "run" / "checkpoints");
     EXPECT_EQ(told.newest(), newest);
     NullLog log;
     for (const auto& entry : CheckpointStore(folder / "run" / "checkpoints", 0, log).list()) {

@@ -19,31 +19,31 @@
 namespace dtrain::test {
 namespace {
 
-struct Division {
+struct StrategyCase {
   const char* name;
   int world;
   std::vector<std::string> arguments;
   int servers = 0;
 };
 
-void PrintTo(const Division& division, std::ostream* out) { *out << division.name; }
+void PrintTo(const StrategyCase& given, std::ostream* out) { *out << given.name; }
 
 constexpr int kSteps = 120;
 
-class KilledStrategies : public OptionTest, public testing::WithParamInterface<Division> {
+class KilledStrategies : public OptionTest, public testing::WithParamInterface<StrategyCase> {
  protected:
   void SetUp() override { write_file(folder_ / "book.txt", learnable_text()); }
 
   TrainingRun training(const std::string& name) {
-    const Division& division = GetParam();
+    const StrategyCase& given = GetParam();
     TrainingRun run = run_named(
-        name, division.world,
+        name, given.world,
         {"--model=transformer", "--dataset=text:book.txt,context=16", "--data-dir=" + folder_.path().string(),
          "--width=32", "--global-batch-size=16", "--log-every=1", "--optimizer=adamw", "--lr=0.003",
          "--checkpoint-every=7", "--eval-every=0", "--max-steps=" + std::to_string(kSteps)},
-        division.arguments);
+        given.arguments);
     run.start = Start::launcher;
-    if (division.servers > 0) run.launcher_arguments = {"--servers=" + std::to_string(division.servers)};
+    if (given.servers > 0) run.launcher_arguments = {"--servers=" + std::to_string(given.servers)};
     run.options.environment["DTRAIN_TEST_MARK"] = run.run_dir.string();
     return run;
   }
@@ -115,7 +115,7 @@ TEST_P(KilledStrategies, NameOneCauseAndGoOnBitForBit) {
   }
 }
 
-const Division kDivisions[] = {
+const StrategyCase kStrategyCases[] = {
     {"ddp", 2, {}},
     {"virtual_workers", 3, {"--virtual-workers=4"}},
     {"placed_virtual_workers", 3, {"--virtual-workers=4", "--place=head=cpu:1", "--shard=optimizer"}},
@@ -154,7 +154,7 @@ const Division kDivisions[] = {
     {"server", 2, {}, 1},
 };
 
-INSTANTIATE_TEST_SUITE_P(Divisions, KilledStrategies, testing::ValuesIn(kDivisions),
+INSTANTIATE_TEST_SUITE_P(Forms, KilledStrategies, testing::ValuesIn(kStrategyCases),
                          [](const auto& made) { return std::string(made.param.name); });
 
 }  // namespace

@@ -273,12 +273,12 @@ TEST(CheckpointStore, WritesNothingWithoutItsPermit) {
   EXPECT_EQ(names(folder.path()), before);
 }
 
-TEST(Starts, ATornLineIsLeftOut) {
+TEST(RunGenerations, ATornLineIsLeftOut) {
   const TempDir folder;
-  EXPECT_EQ(Starts::read(folder.path()).begin(folder.path(), 0), 1);
+  EXPECT_EQ(RunGenerations::read(folder.path()).begin(folder.path(), 0), 1);
   test::write_file(folder / "starts.jsonl", test::read_file(folder / "starts.jsonl") + R"({"start":2,"af)");
-  EXPECT_EQ(Starts::read(folder.path()).begin(folder.path(), 40), 2);
-  const Starts starts = Starts::read(folder.path());
+  EXPECT_EQ(RunGenerations::read(folder.path()).begin(folder.path(), 40), 2);
+  const RunGenerations starts = RunGenerations::read(folder.path());
   EXPECT_EQ(starts.newest(), 2);
   EXPECT_EQ(starts.superseded_by(1, 40), 0);
   EXPECT_EQ(starts.superseded_by(1, 41), 2);

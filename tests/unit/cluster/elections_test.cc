@@ -133,17 +133,17 @@ class Launcher {
 
   void act() {
     while (!ending_) {
-      const auto news = member_->next(Deadline::after(milliseconds(50)));
-      if (!news) continue;
-      if (const auto* refused = std::get_if<Refused>(&*news)) end("refused: " + refused->why);
-      if (const auto* lost = std::get_if<LeaseLost>(&*news)) end("lease lost: " + lost->why);
-      if (const auto* over = std::get_if<Over>(&*news)) end("over: code " + std::to_string(over->exit_code));
-      if (const auto* forming = std::get_if<Forming>(&*news)) {
+      const auto event = member_->next(Deadline::after(milliseconds(50)));
+      if (!event) continue;
+      if (const auto* refused = std::get_if<Refused>(&*event)) end("refused: " + refused->why);
+      if (const auto* lost = std::get_if<LeaseLost>(&*event)) end("lease lost: " + lost->why);
+      if (const auto* over = std::get_if<Over>(&*event)) end("over: code " + std::to_string(over->exit_code));
+      if (const auto* forming = std::get_if<Forming>(&*event)) {
         member_->say(Ready{forming->round, 4711, "127.0.0.1"});
-      } else if (const auto* start = std::get_if<Start>(&*news)) {
+      } else if (const auto* start = std::get_if<Start>(&*event)) {
         minutes_.note(place_, *start);
         round_ = start->round;
-      } else if (const auto* stop = std::get_if<Stop>(&*news)) {
+      } else if (const auto* stop = std::get_if<Stop>(&*event)) {
         if (round_ == stop->round) member_->say(Ended{stop->round, 143});
       }
     }

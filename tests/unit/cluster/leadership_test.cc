@@ -11,7 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Launcher 9 of three voters follows the leader of term 1, launcher 7, and has heard one piece of news.
+// Launcher 9 of three voters follows the leader of term 1, launcher 7, and has heard one event.
 class LeadershipTest : public testing::Test {
  protected:
   LeadershipTest() {

@@ -74,13 +74,13 @@ class RendezvousTest : public testing::Test {
   std::unique_ptr<Member> join(const NodeOffer& offer) {
     return std::make_unique<Member>(member_options(), offer, soon());
   }
-  // The next news of a kind; other kinds are skipped, the last ones end the test.
+  // The next events of a kind; other kinds are skipped, the last ones end the test.
   template <class Kind>
   static Kind hear(Member& member) {
     const Deadline deadline = soon();
-    while (auto news = member.next(deadline)) {
-      if (Kind* found = std::get_if<Kind>(&*news)) return *found;
-      if (news->index() >= 4) break;
+    while (auto event = member.next(deadline)) {
+      if (Kind* found = std::get_if<Kind>(&*event)) return *found;
+      if (event->index() >= 4) break;
     }
     ADD_FAILURE() << "the news did not come";
     return {};
@@ -258,7 +258,7 @@ TEST_F(RendezvousTest, AKilledOrStoppedProcessIsWaitedForUntilItsLeaseHasRunOut)
   }
 }
 
-TEST_F(RendezvousTest, ACoordinatorThatIsGoneIsALostLease) {
+TEST_F(RendezvousTest, ALeaderThatIsGoneIsALostLease) {
   serve(options_for(2, 2));
   const auto member = join(0);
   rendezvous_.reset();
@@ -266,7 +266,7 @@ TEST_F(RendezvousTest, ACoordinatorThatIsGoneIsALostLease) {
   EXPECT_FALSE(member->next(soon()));
 }
 
-TEST_F(RendezvousTest, ACoordinatorThatDoesNotAnswerIsALostLease) {
+TEST_F(RendezvousTest, ALeaderThatDoesNotAnswerIsALostLease) {
   const Listener& listener = listener_;
   MemberOptions options = member_options();
   const pid_t child = static_cast<pid_t>(check(Sys{::fork()}, "fork"));
@@ -285,7 +285,7 @@ TEST_F(RendezvousTest, ACoordinatorThatDoesNotAnswerIsALostLease) {
   ::waitpid(child, nullptr, 0);
 }
 
-TEST_F(RendezvousTest, AMemberMayComeBeforeTheCoordinator) {
+TEST_F(RendezvousTest, AMemberMayComeBeforeTheLeader) {
   MemberOptions options = member_options();
   options.server.port = listener_.port();
   std::thread late([this] {
@@ -314,8 +314,8 @@ TEST_F(RendezvousTest, OddClientsChangeNothing) {
   options.token = token();
   options.job = "job";
   StoreClient odd({"127.0.0.1", port_}, options, soon());
-  odd.set(kWordKey, "no word", soon());
-  odd.set(kWordKey, "", soon());
+  odd.set(kNodeEventKey, "no word", soon());
+  odd.set(kNodeEventKey, "", soon());
   odd.set(kBeatKey, std::string(1 << 20, 'x'), soon());
   odd.set(kJoinKey, "no offer", soon());
   odd.set(kSilenceKey, "", soon());
@@ -343,9 +343,9 @@ TEST_F(RendezvousTest, AnElasticJobTakesANewcomerInAtACheckpoint) {
   EXPECT_TRUE(stop.checkpoint_first && stop.again);
   members[0]->say(Ended{0, 75});
   // The newcomer hears nothing of the round it was not in.
-  const auto news = late->next(soon());
-  ASSERT_TRUE(news && std::holds_alternative<Forming>(*news));
-  EXPECT_EQ(std::get<Forming>(*news).self, 1);
+  const auto event = late->next(soon());
+  ASSERT_TRUE(event && std::holds_alternative<Forming>(*event));
+  EXPECT_EQ(std::get<Forming>(*event).self, 1);
 }
 
 }  // namespace

@@ -191,7 +191,7 @@ Job running_with_known(JobRules rules) {
   return job;
 }
 
-TEST(Membership, ALauncherThatComesBackInTimeHasItsSeatAgain) {
+TEST(Membership, ALauncherThatComesBackInTimeHasItsSlotAgain) {
   Job job = running_with_known(fixed(2, 1));
   job.leave(1, Departure::broken);
   job.pass(seconds(5));
@@ -267,7 +267,7 @@ TEST(Membership, ASilentNodeIsLostNotBefore6Seconds) {
   EXPECT_EQ(job.last<Over>().failure->node_rank, 1);
 }
 
-TEST(Membership, ACoordinatorThatWasHeldUpReadsTheHeartbeatsFirst) {
+TEST(Membership, ALeaderThatWasHeldUpReadsTheHeartbeatsFirst) {
   Job job = running(fixed(2));
   job.freeze(seconds(20));
   EXPECT_THAT(job.lost(), IsEmpty());

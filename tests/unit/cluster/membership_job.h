@@ -21,7 +21,7 @@ inline NodeOffer offer_of(std::optional<int> node_rank, int nproc = 2) {
   return offer;
 }
 
-// A job under test: slot `i` belongs to node_rank i unless a test says otherwise. Seats beat every 100 ms
+// A job under test: slot `i` belongs to node_rank i unless a test says otherwise. Slots beat every 100 ms
 // unless muted.
 class Job {
  public:
@@ -37,8 +37,8 @@ class Job {
   void join_all(int count) {
     for (int i = 0; i < count; ++i) EXPECT_EQ(join(i).refused, "");
   }
-  void say(ConnectionId id, const Word& word, std::uint64_t number = 0) {
-    membership_.hear(id, word, now_, number);
+  void say(ConnectionId id, const NodeEvent& event, std::uint64_t number = 0) {
+    membership_.hear(id, event, now_, number);
     collect();
   }
   void ready_all(const std::vector<ConnectionId>& ids, int round) {
@@ -68,12 +68,12 @@ class Job {
     collect();
   }
 
-  // All news of one kind so far.
+  // All events of one kind so far.
   template <class Kind>
   std::vector<Kind> all() const {
     std::vector<Kind> found;
-    for (const News& news : heard_) {
-      if (const Kind* one = std::get_if<Kind>(&news)) found.push_back(*one);
+    for (const LeaderEvent& event : heard_) {
+      if (const Kind* one = std::get_if<Kind>(&event)) found.push_back(*one);
     }
     return found;
   }
@@ -98,13 +98,13 @@ class Job {
 
  private:
   void collect() {
-    for (News& news : membership_.take_news()) heard_.push_back(std::move(news));
+    for (LeaderEvent& event : membership_.take_events()) heard_.push_back(std::move(event));
     for (const ConnectionId id : membership_.take_lost()) lost_.push_back(id);
   }
   TimePoint now_{std::chrono::seconds(1000)};
   Membership membership_;
   std::set<ConnectionId> beating_;
-  std::vector<News> heard_;
+  std::vector<LeaderEvent> heard_;
   std::vector<ConnectionId> lost_;
 };
 

@@ -57,8 +57,8 @@ TEST(Spares, OneTakesThePlaceOfANodeThatIsLost) {
   EXPECT_THAT(hosts_of(next.nodes), ElementsAre("gpu0", "gpu3", "gpu2")) << "ranks stay where they are";
   EXPECT_THAT(next.displaced, ElementsAre(Pair(1, -1), Pair(3, 1)));
   // Where the lost one comes back to the job, under another leader too, it is not node 1 beside the spare.
-  EXPECT_EQ(index_in_round(encode(News(next)), 1), std::nullopt);
-  EXPECT_EQ(index_in_round(encode(News(next)), 3), 1);
+  EXPECT_EQ(index_in_round(encode(LeaderEvent(next)), 1), std::nullopt);
+  EXPECT_EQ(index_in_round(encode(LeaderEvent(next)), 3), 1);
   job.ready_all({0, 2, 3}, 1);
   EXPECT_EQ(job.last<Start>().restart_count, 1);
   EXPECT_EQ(job.last<Start>().round, 1);

@@ -45,7 +45,7 @@ std::vector<RoundNode> some_nodes() {
   return nodes;
 }
 
-std::vector<News> some_news() {
+std::vector<LeaderEvent> some_leader_events() {
   return {Waiting{{"7/8 nodes", "x"}},
           Waiting{},
           Forming{3, 1, some_nodes()},
@@ -59,7 +59,7 @@ std::vector<News> some_news() {
           LeaseLost{"the link is gone"}};
 }
 
-std::vector<Word> some_words() {
+std::vector<NodeEvent> some_node_events() {
   return {Ready{2, 65535}, Failed{1, std::chrono::milliseconds(12), full_failure()}, Ended{7, 75},
           Signalled{12}};
 }
@@ -67,20 +67,20 @@ std::vector<Word> some_words() {
 NodeOffer full_offer() { return {5, "gpu005", "10.0.0.5 (eth0)", 8, {{"nnodes", "8"}, {"program", ""}}}; }
 
 TEST(Messages, NewsComeBack) {
-  for (const News& news : some_news()) {
-    const std::string bytes = encode(news);
-    const auto back = decode_news(bytes);
-    ASSERT_TRUE(back) << news.index();
-    EXPECT_EQ(back->index(), news.index());
+  for (const LeaderEvent& event : some_leader_events()) {
+    const std::string bytes = encode(event);
+    const auto back = decode_leader_event(bytes);
+    ASSERT_TRUE(back) << event.index();
+    EXPECT_EQ(back->index(), event.index());
     EXPECT_EQ(encode(*back), bytes);
   }
-  const auto start = std::get<Start>(*decode_news(encode(News(some_news()[3]))));
+  const auto start = std::get<Start>(*decode_leader_event(encode(LeaderEvent(some_leader_events()[3]))));
   EXPECT_EQ(start.restart_count, 2);
   EXPECT_EQ(start.self, 1);
   EXPECT_EQ(start.launch_time_ns, 1234567890123456789);
   EXPECT_EQ(start.run_id, "run");
   EXPECT_EQ(start.master_port, 29500);
-  const auto stop = std::get<Stop>(*decode_news(encode(News(some_news()[4]))));
+  const auto stop = std::get<Stop>(*decode_leader_event(encode(LeaderEvent(some_leader_events()[4]))));
   EXPECT_EQ(stop.signal, 15);
   EXPECT_TRUE(stop.again && stop.at_once && !stop.checkpoint_first);
   EXPECT_EQ(stop.failure->kind, Failure::Kind::launcher_lost);
@@ -92,7 +92,7 @@ TEST(Messages, NewsComeBack) {
 
 TEST(Messages, NodesComeBackInRuns) {
   const auto nodes = some_nodes();
-  const auto back = std::get<Forming>(*decode_news(encode(News(Forming{0, 0, nodes})))).nodes;
+  const auto back = std::get<Forming>(*decode_leader_event(encode(LeaderEvent(Forming{0, 0, nodes})))).nodes;
   ASSERT_EQ(back.size(), nodes.size());
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     EXPECT_EQ(back[i].host, nodes[i].host);
@@ -102,25 +102,25 @@ TEST(Messages, NodesComeBackInRuns) {
   }
   std::vector<RoundNode> many;
   for (int i = 0; i < 10000; ++i) many.push_back({i, "gpu" + std::to_string(10000 + i), 8, i * 8});
-  EXPECT_LT(encode(News(Forming{0, 0, many})).size(), 100U);
+  EXPECT_LT(encode(LeaderEvent(Forming{0, 0, many})).size(), 100U);
 }
 
 TEST(Messages, AWorldOfNamesWithoutAPatternStillFits) {
   std::vector<RoundNode> many;
   for (int i = 0; i < 40000; ++i)
     many.push_back({i, std::to_string(i * 7919LL) + std::string(60, 'x'), 1, i});
-  const std::string bytes = encode(News(Start{0, 0, 0, many, 1, 1, "run"}));
+  const std::string bytes = encode(LeaderEvent(Start{0, 0, 0, many, 1, 1, "run"}));
   EXPECT_LT(bytes.size(), wire::kMaxValueBytes);
-  EXPECT_EQ(std::get<Start>(*decode_news(bytes)).nodes.size(), 40000U);
+  EXPECT_EQ(std::get<Start>(*decode_leader_event(bytes)).nodes.size(), 40000U);
 }
 
 TEST(Messages, WordsOffersAndAdmissionsComeBack) {
-  for (const Word& word : some_words()) {
-    const auto back = decode_word(encode(word));
+  for (const NodeEvent& event : some_node_events()) {
+    const auto back = decode_node_event(encode(event));
     ASSERT_TRUE(back);
-    EXPECT_EQ(encode(*back), encode(word));
+    EXPECT_EQ(encode(*back), encode(event));
   }
-  const auto failed = std::get<Failed>(*decode_word(encode(some_words()[1])));
+  const auto failed = std::get<Failed>(*decode_node_event(encode(some_node_events()[1])));
   EXPECT_EQ(failed.age, std::chrono::milliseconds(12));
   const auto offer = decode_offer(encode(full_offer()));
   ASSERT_TRUE(offer);
@@ -140,7 +140,7 @@ TEST(Messages, WhatIsTooLongIsCutAndStillDecodes) {
   failure.lines.clear();
   for (int i = 0; i < 1000; ++i) failure.lines.push_back(std::to_string(i) + std::string(5000, 'x'));
   failure.host = std::string(1000, 'h');
-  const auto over = decode_news(encode(News(Over{1, failure})));
+  const auto over = decode_leader_event(encode(LeaderEvent(Over{1, failure})));
   ASSERT_TRUE(over);
   const auto& lines = std::get<Over>(*over).failure->lines;
   EXPECT_EQ(lines.size(), kMaxLines);
@@ -151,53 +151,54 @@ TEST(Messages, WhatIsTooLongIsCutAndStillDecodes) {
   offer.address = std::string(10000, 'a');
   for (int i = 0; i < 1000; ++i) offer.must_match.emplace_back(std::string(100, 'k'), std::string(9000, 'v'));
   EXPECT_TRUE(decode_offer(encode(offer)));
-  EXPECT_TRUE(decode_news(encode(News(Refused{std::string(100000, 'r')}))));
+  EXPECT_TRUE(decode_leader_event(encode(LeaderEvent(Refused{std::string(100000, 'r')}))));
 }
 
 TEST(Messages, CutOrLongerBytesDoNotDecode) {
-  for (const News& news : some_news()) {
-    const std::string bytes = encode(news);
-    for (std::size_t size = 0; size < bytes.size(); ++size) EXPECT_FALSE(decode_news(bytes.substr(0, size)));
-    EXPECT_FALSE(decode_news(bytes + '\0'));
+  for (const LeaderEvent& event : some_leader_events()) {
+    const std::string bytes = encode(event);
+    for (std::size_t size = 0; size < bytes.size(); ++size)
+      EXPECT_FALSE(decode_leader_event(bytes.substr(0, size)));
+    EXPECT_FALSE(decode_leader_event(bytes + '\0'));
   }
   const std::string offer = encode(full_offer());
   for (std::size_t size = 0; size < offer.size(); ++size) EXPECT_FALSE(decode_offer(offer.substr(0, size)));
-  for (const Word& word : some_words()) EXPECT_FALSE(decode_word(encode(word) + "x"));
+  for (const NodeEvent& event : some_node_events()) EXPECT_FALSE(decode_node_event(encode(event) + "x"));
 }
 
 TEST(Messages, ImpossibleValuesDoNotDecode) {
-  std::string news = encode(News(Over{1, full_failure()}));
-  news[0] = 7;
-  EXPECT_FALSE(decode_news(news));
-  news[0] = 4;
-  ASSERT_TRUE(decode_news(news));
-  news[5] = 2;  // "has a cause"
-  EXPECT_FALSE(decode_news(news));
+  std::string event = encode(LeaderEvent(Over{1, full_failure()}));
+  event[0] = 7;
+  EXPECT_FALSE(decode_leader_event(event));
+  event[0] = 4;
+  ASSERT_TRUE(decode_leader_event(event));
+  event[5] = 2;  // "has a cause"
+  EXPECT_FALSE(decode_leader_event(event));
   NodeOffer none = full_offer();
   none.nproc = 0;
   EXPECT_FALSE(decode_offer(encode(none)));
   // Two nodes with one node_rank; first ranks beyond an int.
-  EXPECT_FALSE(decode_news(encode(News(Forming{0, 0, {{1, "a", 1, 0}, {1, "b", 1, 1}}}))));
+  EXPECT_FALSE(decode_leader_event(encode(LeaderEvent(Forming{0, 0, {{1, "a", 1, 0}, {1, "b", 1, 1}}}))));
   std::vector<RoundNode> wide;
   for (int i = 0; i < 4096; ++i) wide.push_back({i, "", 1 << 20, 0});
-  EXPECT_FALSE(decode_news(encode(News(Forming{0, 0, wide}))));
+  EXPECT_FALSE(decode_leader_event(encode(LeaderEvent(Forming{0, 0, wide}))));
 }
 
 TEST(Messages, TheRoundCanBeSeenWithoutDecoding) {
-  EXPECT_EQ(round_of(encode(News(Forming{7, 0, {}}))), 7);
-  EXPECT_EQ(round_of(encode(News(Stop{9, false, false, {}, false, {}}))), 9);
-  EXPECT_FALSE(round_of(encode(News(Over{3, {}}))));
+  EXPECT_EQ(round_of(encode(LeaderEvent(Forming{7, 0, {}}))), 7);
+  EXPECT_EQ(round_of(encode(LeaderEvent(Stop{9, false, false, {}, false, {}}))), 9);
+  EXPECT_FALSE(round_of(encode(LeaderEvent(Over{3, {}}))));
   EXPECT_FALSE(round_of(""));
 }
 
 TEST(Messages, FlippedBytesNeverBreakTheDecoder) {
   std::mt19937 random(1);
-  for (const News& news : some_news()) {
+  for (const LeaderEvent& event : some_leader_events()) {
     for (int i = 0; i < 3000; ++i) {
-      std::string bytes = encode(news);
+      std::string bytes = encode(event);
       for (int flips = 0; flips < 3; ++flips) bytes[random() % bytes.size()] = static_cast<char>(random());
-      const auto back = decode_news(bytes);
-      EXPECT_TRUE(!back || decode_news(encode(*back)));
+      const auto back = decode_leader_event(bytes);
+      EXPECT_TRUE(!back || decode_leader_event(encode(*back)));
     }
   }
 }

@@ -60,9 +60,9 @@ class SessionTest : public testing::Test {
     now_ += time;
     session_.tick(now_);
   }
-  News heard() {
+  LeaderEvent heard() {
     const auto bytes = session_.take();
-    return bytes ? *decode_news(*bytes) : News(Waiting{{"nothing"}});
+    return bytes ? *decode_leader_event(*bytes) : LeaderEvent(Waiting{{"nothing"}});
   }
 
   TimePoint now_{seconds(100)};
@@ -165,9 +165,9 @@ TEST_F(SessionTest, ABrokenConnectionIsResumedWithTheWordsThatWereNotAnswered) {
   const auto requests = asked();
   ASSERT_EQ(requests.size(), 3U);
   EXPECT_TRUE(decode_offer(requests[0].value)->resumes);
-  EXPECT_EQ(split_word(requests[1].value).number, 1U);
-  EXPECT_TRUE(std::holds_alternative<Ended>(*decode_word(split_word(requests[1].value).word)));
-  EXPECT_EQ(split_word(requests[2].value).number, 2U);
+  EXPECT_EQ(split_event(requests[1].value).number, 1U);
+  EXPECT_TRUE(std::holds_alternative<Ended>(*decode_node_event(split_event(requests[1].value).event)));
+  EXPECT_EQ(split_event(requests[2].value).number, 2U);
   answer(requests[0], join_answer(99, encode(Admission{1, {}, {}})));
   EXPECT_EQ(asked().at(0).keys.front(), event.keys.front()) << "the news that it has not heard";
   pass(milliseconds(3900));  // after the join was sent
@@ -199,7 +199,7 @@ TEST_F(SessionTest, AConnectionThatTheLeadersMachineClosedIsNotWaitedForAsLongAs
   EXPECT_THAT(std::get<LeaseLost>(heard()).why, HasSubstr("closed"));
 }
 
-TEST_F(SessionTest, ASeatThatWasGivenUpIsALostLease) {
+TEST_F(SessionTest, ASlotThatWasGivenUpIsALostLease) {
   admit();
   session_.interrupt("the cable was pulled");
   reconnect();
@@ -212,8 +212,8 @@ TEST_F(SucceededSessionTest, AnotherRendezvousAtTheSameAddressEndsNoSessionThatM
   answer(asked().at(0), join_answer(5, encode(Admission{1, {}, {}, false, {}, 1, {1, seconds(4)}})));
   Snapshot snapshot;
   snapshot.voters = {{1, "h0", {"10.0.0.1", 1}}, {2, "h1", {"10.0.0.2", 1}}, {3, "h2", {"10.0.0.3", 1}}};
-  answer(asked().at(0), encode(News(snapshot)));
-  answer(asked().at(0), encode(News(Forming{0, 0, {{0, "h0", 2, 0}, {1, "host1", 2, 2}}})));
+  answer(asked().at(0), encode(LeaderEvent(snapshot)));
+  answer(asked().at(0), encode(LeaderEvent(Forming{0, 0, {{0, "h0", 2, 0}, {1, "host1", 2, 2}}})));
   EXPECT_EQ(std::get<Forming>(heard()).round, 0);
   reach_a_stranger();
   EXPECT_TRUE(session_.interrupted());
@@ -222,7 +222,7 @@ TEST_F(SucceededSessionTest, AnotherRendezvousAtTheSameAddressEndsNoSessionThatM
   EXPECT_TRUE(session_.orphaned()) << "the others elect a leader";
 }
 
-// It counts its news from 0 again, by another clock.
+// It counts its events from 0 again, by another clock.
 TEST_F(SucceededSessionTest, ShowsALeaderNothingThatTheOneBeforeHasTold) {
   const auto admitted_by = [](std::uint64_t term, std::int64_t stamp) {
     return join_answer(0, encode(Admission{1, {}, {}, false, {}, term, {stamp, seconds(4)}}));
@@ -235,7 +235,7 @@ TEST_F(SucceededSessionTest, ShowsALeaderNothingThatTheOneBeforeHasTold) {
     return beat == requests.end() ? std::nullopt : decode_ack(beat->value);
   };
   answer(asked().at(0), admitted_by(1, 700));
-  for (int i = 0; i < 3; ++i) answer(asked().at(0), encode(News(Waiting{{"two are missing"}})));
+  for (int i = 0; i < 3; ++i) answer(asked().at(0), encode(LeaderEvent(Waiting{{"two are missing"}})));
   ASSERT_EQ(shown()->match_index, 3U);
   session_.interrupt("the cable was pulled");
   reconnect();
@@ -255,7 +255,7 @@ TEST_F(SucceededSessionTest, ShowsALeaderNothingThatTheOneBeforeHasTold) {
 // Also where that one began anew, with the same number.
 TEST_F(SucceededSessionTest, ShowsNothingOfTheOneBeforeToWhoeverItJoinsAfresh) {
   answer(asked().at(0), join_answer(0, encode(Admission{1, {}, {}, false, {}, 1, {700, seconds(4)}})));
-  answer(asked().at(0), encode(News(Waiting{{"two are missing"}})));
+  answer(asked().at(0), encode(LeaderEvent(Waiting{{"two are missing"}})));
   session_.interrupt("the cable was pulled");
   from_session_ = wire::FrameReader(MacKey("up2"));
   to_session_ = wire::FrameWriter(MacKey("down2"));
@@ -272,7 +272,7 @@ TEST_F(SucceededSessionTest, ShowsNothingOfTheOneBeforeToWhoeverItJoinsAfresh) {
 // Nobody else can lead this job, and its workers must not be another one's.
 TEST_F(SessionTest, AnotherRendezvousAtTheSameAddressEndsASessionWithoutSuccessors) {
   const auto event = admit();
-  answer(event, encode(News(Forming{0, 0, {{0, "h0", 2, 0}, {1, "host1", 2, 2}}})));
+  answer(event, encode(LeaderEvent(Forming{0, 0, {{0, "h0", 2, 0}, {1, "host1", 2, 2}}})));
   EXPECT_EQ(std::get<Forming>(heard()).round, 0);
   reach_a_stranger();
   EXPECT_THAT(std::get<LeaseLost>(heard()).why, HasSubstr("another one has begun"));
@@ -287,7 +287,7 @@ TEST_F(SessionTest, WhoIsAboutToLeaveSaysItsWordsButBeatsNoMore) {
   EXPECT_TRUE(asked().empty());
   EXPECT_FALSE(session_.ended());
   session_.say(Gone{}, now_);
-  EXPECT_EQ(asked().at(0).keys.at(0), kWordKey);
+  EXPECT_EQ(asked().at(0).keys.at(0), kNodeEventKey);
 }
 
 TEST_F(SessionTest, WhoseJoinWasNotAnsweredAsksAgainForAsLongAsALease) {
@@ -315,8 +315,8 @@ TEST_F(SessionTest, AMachineThatSleptTooLongHasNoLease) {
 
 TEST_F(SessionTest, RoundsWithoutUsAreNotHeardOf) {
   auto event = admit();
-  const auto publish = [&](const News& news) {
-    answer(event, encode(news));
+  const auto publish = [&](const LeaderEvent& told) {
+    answer(event, encode(told));
     event = asked().at(0);
   };
   publish(Forming{0, 0, {{0, "a", 1, 0}, {2, "c", 1, 1}}});
@@ -329,7 +329,7 @@ TEST_F(SessionTest, RoundsWithoutUsAreNotHeardOf) {
   EXPECT_FALSE(session_.take());
   publish(Start{1, 0, 0, {{0, "a", 1, 0}, {1, "b", 1, 1}}, 1, 1, "run"});
   EXPECT_EQ(std::get<Start>(heard()).self, 1);
-  answer(event, encode(News(Over{3, {}})));
+  answer(event, encode(LeaderEvent(Over{3, {}})));
   EXPECT_EQ(std::get<Over>(heard()).exit_code, 3);
   EXPECT_TRUE(session_.ended());
   session_.say(Ready{}, now_);

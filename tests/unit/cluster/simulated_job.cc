@@ -301,7 +301,7 @@ void SimulatedJob::look_at_what_was_decided(const Launcher& leader, Succession& 
   const LeaderState& state = leader.observer().state();
   for (const LeaderState::Event& event : state.events()) {
     if (event.number + 1 == state.formed_at() && leader.leadership().decided(state.formed_at()))
-      job.decided[leader.leadership().term()] = *round_of(event.news);
+      job.decided[leader.leadership().term()] = *round_of(event.event);
   }
   for (const auto& [before, round] : job.decided) {
     for (const auto& [after, known] : job.inherited) {

@@ -94,7 +94,7 @@ class Launcher final : public StoreDesk {
   void pause(Duration time);
   void flush();
   void deliver();
-  void act(const rendezvous::News& news);
+  void act(const rendezvous::LeaderEvent& event);
   void say_later(Duration slowest, std::function<void()> saying);
   void end_workers(int exit_code);
   void leave_server();

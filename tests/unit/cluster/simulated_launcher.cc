@@ -245,26 +245,26 @@ void Launcher::flush() {
 }
 
 void Launcher::deliver() {
-  while (const auto bytes = session_->take()) act(*decode_news(*bytes));
+  while (const auto bytes = session_->take()) act(*decode_leader_event(*bytes));
 }
 
-void Launcher::act(const News& news) {
-  if (const auto* forming = std::get_if<Forming>(&news)) {
+void Launcher::act(const LeaderEvent& event) {
+  if (const auto* forming = std::get_if<Forming>(&event)) {
     say_later(milliseconds(200), [this, round = forming->round] {
       session_->say(Ready{round, 4711, "host"}, job_.time_.now());
     });
-  } else if (const auto* start = std::get_if<Start>(&news)) {
+  } else if (const auto* start = std::get_if<Start>(&event)) {
     if (job_.time_.now() >= granted_until_) return;  // it may not
     at_work_ = start->round;
     leader_ = connection_->server_life + 1000;
     job_.note_start(*this, leader_, *start);
-  } else if (const auto* stop = std::get_if<Stop>(&news)) {
+  } else if (const auto* stop = std::get_if<Stop>(&event)) {
     say_later(milliseconds(500), [this, round = stop->round] {
       if (at_work_ == round) end_workers(143);
     });
-  } else if (const auto* lost = std::get_if<LeaseLost>(&news)) {
+  } else if (const auto* lost = std::get_if<LeaseLost>(&event)) {
     job_.say("place " + std::to_string(place_) + ": " + lost->why);
-  } else if (const auto* refused = std::get_if<Refused>(&news)) {
+  } else if (const auto* refused = std::get_if<Refused>(&event)) {
     job_.say("place " + std::to_string(place_) + ": " + refused->why);
   }
 }
@@ -303,10 +303,10 @@ void Launcher::follow(int leader, const std::function<void()>& in_vain) {
     connection_ = connection;
     server_ = leader;
     leadership_.approach(endpoint_of(leader));
-    const bool has_seat = !session_->known().voters.empty();
+    const bool has_slot = !session_->known().voters.empty();
     wire::FrameReader reader(MacKey("down"));
     wire::FrameWriter writer(MacKey("up"));
-    has_seat ? session_->resume(std::move(reader), std::move(writer), job_.time_.now())
+    has_slot ? session_->resume(std::move(reader), std::move(writer), job_.time_.now())
              : session_->rejoin(std::move(reader), std::move(writer), job_.time_.now());
     busy_ = false;
     turn();

@@ -60,7 +60,7 @@ class Silence final : public StoreDesk {
 };
 
 // All launchers of a large job come to the new leader at once, and it looks after its voters meanwhile.
-TEST(Succession, TheLaunchersOfAVeryLargeJobClaimTheirSeatsInSeconds) {
+TEST(Succession, TheLaunchersOfAVeryLargeJobClaimTheirSlotsInSeconds) {
   using namespace rendezvous;
   constexpr int kNodes = 40'000;
   Timeline time;
@@ -80,7 +80,7 @@ TEST(Succession, TheLaunchersOfAVeryLargeJobClaimTheirSeatsInSeconds) {
   Silence desk;
   observer.on_turn(desk, time.now());
   const TimePoint begin = steady_clock().now();
-  int seated = 0;
+  int admitted = 0;
   for (int node = 0; node < kNodes; ++node) {
     time.run_until(time.now() + milliseconds(1), [] { return false; });
     const auto client = static_cast<std::uint64_t>(node);
@@ -94,7 +94,7 @@ TEST(Succession, TheLaunchersOfAVeryLargeJobClaimTheirSeatsInSeconds) {
     offer.round = 0;
     const std::string answer = observer.on_set(desk, client, kJoinKey, encode(offer));
     const auto admission = decode_admission(std::string_view(answer).substr(8));
-    seated += admission && admission->refused.empty() && admission->node_rank == node ? 1 : 0;
+    admitted += admission && admission->refused.empty() && admission->node_rank == node ? 1 : 0;
     // The voters follow.
     for (std::uint64_t one = 0; one < 3; ++one) {
       const Ack ack{2, time.now().time_since_epoch().count(), observer.state().next_event()};
@@ -103,7 +103,7 @@ TEST(Succession, TheLaunchersOfAVeryLargeJobClaimTheirSeatsInSeconds) {
   }
   const double took = std::chrono::duration<double>(steady_clock().now() - begin).count();
   std::printf("%d claims in %.2f s\n", kNodes, took);
-  EXPECT_EQ(seated, kNodes);
+  EXPECT_EQ(admitted, kNodes);
   EXPECT_EQ(leadership.voters()->members().size(), kMostVoters);
   EXPECT_LT(took, 20) << "a second by itself; a hundred where each one looks at all others";
 }

@@ -217,7 +217,7 @@ class NoDescriptors {
   rlimit before_{};
 };
 
-// What this machine lacks for a moment must not cost a launcher its seat: that is a peer that is not reached
+// What this machine lacks for a moment must not cost a launcher its slot: that is a peer that is not reached
 // yet, as any other.
 TEST(StoreConnect, WaitsForDescriptorsAsForAPeer) {
   const Token token = make_token();

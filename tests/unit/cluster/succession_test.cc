@@ -90,7 +90,7 @@ TEST(Voters, CountsTheLeaderByWhatItsOwnSessionHasHeard) {
   EXPECT_EQ(voters.leads_until(), kFounded + seconds(1) + kLease) << "it does not follow itself";
 }
 
-// News that came before the one that tells of it, as of launchers that were waited for, say nothing of it.
+// Events that came before the one that tells of it, as of launchers that were waited for, say nothing of it.
 TEST(Voters, AFoundersIsHeardOfWithTheNewsThatTellOfIt) {
   Voters voters(kTerm, eligible({1, 2, 3}), kLease, kFounded, 4);
   hear_itself(voters);
@@ -190,10 +190,10 @@ class Successor : public testing::Test {
   }
   template <class Kind>
   std::vector<Kind> heard() {
-    for (News& news : job_->take_news()) news_.push_back(std::move(news));
+    for (LeaderEvent& event : job_->take_events()) events_.push_back(std::move(event));
     std::vector<Kind> found;
-    for (const News& news : news_) {
-      if (const Kind* one = std::get_if<Kind>(&news)) found.push_back(*one);
+    for (const LeaderEvent& event : events_) {
+      if (const Kind* one = std::get_if<Kind>(&event)) found.push_back(*one);
     }
     return found;
   }
@@ -201,7 +201,7 @@ class Successor : public testing::Test {
   TimePoint now_{seconds(1000)};
   JobRules rules_;
   std::optional<Membership> job_;
-  std::vector<News> news_;
+  std::vector<LeaderEvent> events_;
 };
 
 TEST_F(Successor, EndsTheRoundAndFormsTheNextWhenNobodyOfTheOldOneCanBeAtWork) {

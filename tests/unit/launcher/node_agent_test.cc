@@ -20,7 +20,7 @@
 namespace dtrain::launcher {
 namespace {
 
-using namespace rendezvous;  // NOLINT: the news, by their names
+using namespace rendezvous;  // NOLINT: the events, by their names
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::Contains;
@@ -50,17 +50,17 @@ NodeAgentSettings settings_for(int node_rank, int nodes, std::uint16_t port) {
   return settings;
 }
 
-// The next news of a kind; other kinds are skipped.
+// The next events of a kind; other kinds are skipped.
 template <class Kind>
 Kind hear(NodeAgent& agent) {
   const Deadline deadline = Deadline::after(seconds(30));
   while (!deadline.expired()) {
     pollfd waited{agent.fd(), POLLIN, 0};
     ::poll(&waited, 1, deadline.poll_timeout_ms());
-    const auto news = agent.take();
-    if (!news) continue;
-    if (const Kind* found = std::get_if<Kind>(&*news)) return *found;
-    if (news->index() >= 4) break;
+    const auto event = agent.take();
+    if (!event) continue;
+    if (const Kind* found = std::get_if<Kind>(&*event)) return *found;
+    if (event->index() >= 4) break;
   }
   ADD_FAILURE() << "the news did not come";
   return {};

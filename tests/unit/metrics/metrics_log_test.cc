@@ -129,9 +129,9 @@ TEST(MetricsLog, LinesOfASupersededStartCountForNothing) {
   const auto path = folder / "metrics.jsonl";
   const std::string run = line(1) + line(2) + line(3, 2) + line(9) + line(4, 2);
   test::write_file(path, run + line(5, 2) + line(10));
-  for (const int after : {0, 2, 4}) Starts::read(folder.path()).begin(folder.path(), after);
+  for (const int after : {0, 2, 4}) RunGenerations::read(folder.path()).begin(folder.path(), after);
   MetricsLog log(path, 3);
-  log.truncate_after(4, Starts::read(folder.path()));
+  log.truncate_after(4, RunGenerations::read(folder.path()));
   log.write(step(5));
   EXPECT_EQ(test::read_file(path), run + line(5, 3));
 }
@@ -142,9 +142,9 @@ TEST(MetricsLog, TheNextStartMakesUpForACutThatWasNotMade) {
   const auto path = folder / "metrics.jsonl";
   const std::string eval = line(format_record(kEval));
   test::write_file(path, eval + line(1) + eval + line(2) + line(3) + eval + line(4) + eval);
-  for (const int after : {0, 1, 1}) Starts::read(folder.path()).begin(folder.path(), after);
+  for (const int after : {0, 1, 1}) RunGenerations::read(folder.path()).begin(folder.path(), after);
   MetricsLog log(path, 3);
-  log.truncate_after(1, Starts::read(folder.path()));
+  log.truncate_after(1, RunGenerations::read(folder.path()));
   EXPECT_EQ(test::read_file(path), eval + line(1) + eval);
   log.write(kEval);
   log.write(step(2));

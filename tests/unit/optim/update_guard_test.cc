@@ -98,7 +98,7 @@ TEST_F(UpdateGuardTest, NotesAnUpdateThatOverflows) {
     UpdateGuard guard(device_), look(device_);
     guard.attach(*optimizer);
     step(p, *optimizer, &guard, 0.25F);
-    EXPECT_FALSE(guard.spoilt_any()) << rule;
+    EXPECT_FALSE(guard.corrupted_any()) << rule;
     optimizer->set_lr(3e38);
     for (int i = 0; i < 4; ++i) {
       step(p, *optimizer, &guard, 1e30F);
@@ -106,9 +106,9 @@ TEST_F(UpdateGuardTest, NotesAnUpdateThatOverflows) {
       for (const auto& [name, state] : optimizer->named_state())
         if (is_floating(state.dtype())) written.push_back(state);
       look.inspect(written);
-      EXPECT_EQ(guard.spoilt_any(), look.found_any()) << rule << " " << i;
+      EXPECT_EQ(guard.corrupted_any(), look.found_any()) << rule << " " << i;
     }
-    EXPECT_TRUE(guard.spoilt_any()) << rule;
+    EXPECT_TRUE(guard.corrupted_any()) << rule;
     EXPECT_FALSE(guard.found_any()) << rule;
   }
 }
@@ -123,13 +123,13 @@ TEST_F(UpdateGuardTest, NotesItInEveryDtypeAndPlace) {
       guard.attach(optimizer);
       p.set_grad(Tensor::ones({41}, device_).to(dtype));
       optimizer.step();
-      EXPECT_FALSE(guard.spoilt_any()) << name_of(dtype);
+      EXPECT_FALSE(guard.corrupted_any()) << name_of(dtype);
       const double large = dtype == DType::f64 ? 1e308 : 1e38;
       const Tensor gradient = Tensor::ones({41}, device_, DType::f64);
       Tensor(gradient.slice(0, place, place + 1)).fill(large);
       p.set_grad(gradient.to(dtype));
       optimizer.step();
-      EXPECT_TRUE(guard.spoilt_any()) << name_of(dtype) << " " << place;
+      EXPECT_TRUE(guard.corrupted_any()) << name_of(dtype) << " " << place;
     }
   }
 }

@@ -229,7 +229,7 @@ TEST(ParameterServer, TellsAtOnceWhatCannotGoOn) {
   for (const ServerRules& rules :
        {ServerRules{.workers = 2},
         ServerRules{
-            .workers = 2, .update = ServerUpdate::async, .max_staleness = std::nullopt, .keeper = 1}}) {
+            .workers = 2, .update = ServerUpdate::async, .max_staleness = std::nullopt, .recorder = 1}}) {
     Servers servers(rules);
     auto waits = servers.worker(0), goes = servers.worker(1);
     Tensor w = vector_of({0});

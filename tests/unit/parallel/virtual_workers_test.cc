@@ -8,8 +8,8 @@
 
 #include "collectives/thread_ranks.h"
 #include "parallel/forms.h"
+#include "parallel/sync/fixed_tree_reducer.h"
 #include "parallel/sync/micro_batch_tree.h"
-#include "parallel/sync/tree_reducer.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/layers.h"
 #include "runtime/optim/sgd.h"
@@ -194,7 +194,7 @@ TEST(VirtualWorkers, AreTheMeanOverTheParts) {
 TEST(VirtualWorkers, SendWhatAnAllReduceSends) {
   NullLog log;
   run_thread_ranks(4, {}, log, [&](Communicator& communicator) {
-    TreeReducer reducer(communicator, make_device("cpu"), {{"w", 1 << 16}}, 8);
+    FixedTreeReducer reducer(communicator, make_device("cpu"), {{"w", 1 << 16}}, 8);
     for (int part = 0; part < 2; ++part) {
       reducer.begin_pass();
       reducer.end_pass();
@@ -211,7 +211,7 @@ TEST(VirtualWorkers, KeepASumForEachLevelOfTheTree) {
   constexpr std::size_t kCount = 50'000;
   run_thread_ranks(1, {}, log, [&](Communicator& communicator) {
     const auto device = make_device("cpu");
-    TreeReducer reducer(communicator, device, {{"w", kCount}}, 8);
+    FixedTreeReducer reducer(communicator, device, {{"w", kCount}}, 8);
     for (int step = 0; step < 3; ++step) {
       for (int part = 0; part < 8; ++part) {
         reducer.begin_pass();

@@ -1,4 +1,4 @@
-#include "runtime/checkpoint/starts.h"
+#include "runtime/checkpoint/run_generations.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -43,8 +43,8 @@ void append_line(const fs::path& path, const std::string& line) {
 
 }  // namespace
 
-Starts Starts::read(const fs::path& checkpoints) {
-  Starts starts;
+RunGenerations RunGenerations::read(const fs::path& checkpoints) {
+  RunGenerations generations;
   std::istringstream lines(text_of(checkpoints / kName));
   for (std::string line; std::getline(lines, line);) {
     const auto entry = nlohmann::json::parse(line, nullptr, false);
@@ -52,19 +52,19 @@ Starts Starts::read(const fs::path& checkpoints) {
     const auto number = entry.find("start"), step = entry.find("after_step");
     if (number == entry.end() || step == entry.end()) continue;
     if (!number->is_number_integer() || !step->is_number_integer()) continue;
-    starts.after_step_[number->get<std::int64_t>()] = step->get<std::int64_t>();
+    generations.after_step_[number->get<std::int64_t>()] = step->get<std::int64_t>();
   }
-  return starts;
+  return generations;
 }
 
-std::int64_t Starts::superseded_by(std::int64_t start, std::int64_t step) const noexcept {
+std::int64_t RunGenerations::superseded_by(std::int64_t start, std::int64_t step) const noexcept {
   for (auto later = after_step_.upper_bound(start); later != after_step_.end(); ++later) {
     if (later->second < step) return later->first;
   }
   return 0;
 }
 
-std::int64_t Starts::begin(const fs::path& checkpoints, std::int64_t step) const {
+std::int64_t RunGenerations::begin(const fs::path& checkpoints, std::int64_t step) const {
   const std::int64_t number = newest() + 1;
   // Twice the same line says no more than once.
   with_patience([&] {

@@ -12,6 +12,6 @@ namespace dtrain {
 /// Rank `rank` of `size` workers. broadcast() from rank 0 of host memory goes over `store`, which is
 /// borrowed: a worker that begins again hears the same from the first one on. Nothing else can be called: it
 /// throws UsageError, since it would wait for workers that may come and go.
-std::unique_ptr<Communicator> make_board_communicator(KeyValueStore& store, int rank, int size);
+std::unique_ptr<Communicator> make_key_value_communicator(KeyValueStore& store, int rank, int size);
 
 }  // namespace dtrain

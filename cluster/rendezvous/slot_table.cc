@@ -1,5 +1,5 @@
-// Seats, and the words for who may not have one or has not come.
-#include "cluster/rendezvous/roster.h"
+// Slots, and what is said of those who may not have one or have not come.
+#include "cluster/rendezvous/slot_table.h"
 
 #include <fmt/format.h>
 
@@ -33,15 +33,15 @@ std::string Slot::text() const {
                        : fmt::format("node_rank {} ({})", node_rank, host_text(offer));
 }
 
-Roster::Roster(int min_nodes, int max_nodes, std::vector<std::string> hosts, int spares)
+SlotTable::SlotTable(int min_nodes, int max_nodes, std::vector<std::string> hosts, int spares)
     : min_nodes_(min_nodes), max_nodes_(max_nodes), spares_(spares), hosts_(std::move(hosts)) {}
 
-std::string Roster::objection(const NodeOffer& offer) const {
+std::string SlotTable::objection(const NodeOffer& offer) const {
   const std::string differs = mismatch(offer);
   return differs.empty() ? rank_objection(offer) : differs;
 }
 
-std::string Roster::rank_objection(const NodeOffer& offer) const {
+std::string SlotTable::rank_objection(const NodeOffer& offer) const {
   if (offer.node_rank && (*offer.node_rank < 0 || *offer.node_rank >= max_nodes_ + spares_))
     return fmt::format(
         "node_rank {} of {} is out of range: this job has node_rank 0 to {}{}; correct node_rank there, or "
@@ -62,7 +62,7 @@ std::string Roster::rank_objection(const NodeOffer& offer) const {
   return {};
 }
 
-std::string Roster::mismatch(const NodeOffer& offer) const {
+std::string SlotTable::mismatch(const NodeOffer& offer) const {
   if (!reference_) return {};
   std::string text;
   const auto compare = [&](const std::string& key) {
@@ -81,12 +81,12 @@ std::string Roster::mismatch(const NodeOffer& offer) const {
   return text.empty() ? text : text + "; it must be the same on every node";
 }
 
-int Roster::free_place() {
+int SlotTable::free_place() {
   while (has_place(lowest_free_)) ++lowest_free_;
   return lowest_free_ < max_nodes_ + spares_ ? lowest_free_ : 0;
 }
 
-Slot& Roster::add(ConnectionId id, const NodeOffer& offer, TimePoint now) {
+Slot& SlotTable::add(ConnectionId id, const NodeOffer& offer, TimePoint now) {
   Slot slot;
   slot.id = id;
   slot.place = offer.node_rank ? *offer.node_rank : free_place();
@@ -101,25 +101,25 @@ Slot& Roster::add(ConnectionId id, const NodeOffer& offer, TimePoint now) {
   return slots_[id] = std::move(slot);
 }
 
-void Roster::inherit(Slot slot) {
+void SlotTable::inherit(Slot slot) {
   slot.broken = true;
   inherited_[slot.place] = slot.id;
   slots_[slot.id] = std::move(slot);
 }
 
-Slot* Roster::find_inherited(int place) {
+Slot* SlotTable::find_inherited(int place) {
   const auto found = inherited_.find(place);
   return found == inherited_.end() ? nullptr : find(found->second);
 }
 
-void Roster::claim(Slot& slot, const NodeOffer& offer) {
+void SlotTable::claim(Slot& slot, const NodeOffer& offer) {
   slot.offer = offer;
   inherited_.erase(slot.place);
   if (!reference_) reference_ = slot;
   by_instance_id_[offer.instance_id] = slot.id;
 }
 
-void Roster::mark_broken(ConnectionId id) {
+void SlotTable::mark_broken(ConnectionId id) {
   Slot& slot = slots_.at(id);
   if (slot.broken) return;
   slot.broken = true;
@@ -128,7 +128,7 @@ void Roster::mark_broken(ConnectionId id) {
   if (slot.place > 0) lowest_free_ = std::min(lowest_free_, slot.place);
 }
 
-void Roster::promote_spares() {
+void SlotTable::promote_spares() {
   for (int node_rank = 0; node_rank < max_nodes_ && waiting() > 0; ++node_rank) {
     if (has_rank(node_rank)) continue;
     const auto waits = [&](const auto& entry) { return slots_.at(entry.second).node_rank < 0; };
@@ -140,7 +140,7 @@ void Roster::promote_spares() {
   }
 }
 
-std::vector<std::pair<int, int>> Roster::displaced() const {
+std::vector<std::pair<int, int>> SlotTable::displaced() const {
   std::vector<std::pair<int, int>> displaced;
   for (const auto& [place, id] : by_place_) {
     const int node_rank = slots_.at(id).node_rank;
@@ -151,18 +151,18 @@ std::vector<std::pair<int, int>> Roster::displaced() const {
   return displaced;
 }
 
-Slot* Roster::find_instance_id(std::uint64_t instance_id) {
+Slot* SlotTable::find_instance_id(std::uint64_t instance_id) {
   const auto found = by_instance_id_.find(instance_id);
   return found == by_instance_id_.end() ? nullptr : find(found->second);
 }
 
-const Slot* Roster::find_instance_id(std::uint64_t instance_id) const {
+const Slot* SlotTable::find_instance_id(std::uint64_t instance_id) const {
   const auto found = by_instance_id_.find(instance_id);
   const auto slot = found == by_instance_id_.end() ? slots_.end() : slots_.find(found->second);
   return slot == slots_.end() ? nullptr : &slot->second;
 }
 
-Slot& Roster::move(ConnectionId from, ConnectionId to) {
+Slot& SlotTable::move(ConnectionId from, ConnectionId to) {
   auto node = slots_.extract(from);
   node.key() = to;
   Slot& slot = slots_.insert(std::move(node)).position->second;
@@ -175,7 +175,7 @@ Slot& Roster::move(ConnectionId from, ConnectionId to) {
   return slot;
 }
 
-void Roster::remove(ConnectionId id) {
+void SlotTable::remove(ConnectionId id) {
   mark_broken(id);
   if (const auto own = inherited_.find(slots_.at(id).place); own != inherited_.end() && own->second == id)
     inherited_.erase(own);
@@ -183,12 +183,12 @@ void Roster::remove(ConnectionId id) {
   slots_.erase(id);
 }
 
-Slot* Roster::find(ConnectionId id) {
+Slot* SlotTable::find(ConnectionId id) {
   const auto found = slots_.find(id);
   return found == slots_.end() ? nullptr : &found->second;
 }
 
-std::vector<RoundNode> Roster::nodes() const {
+std::vector<RoundNode> SlotTable::nodes() const {
   std::vector<RoundNode> nodes;
   nodes.reserve(by_rank_.size());
   int first_rank = 0;
@@ -200,12 +200,12 @@ std::vector<RoundNode> Roster::nodes() const {
   return nodes;
 }
 
-std::string Roster::expected_text(int node_rank) const {
+std::string SlotTable::expected_text(int node_rank) const {
   const auto place = static_cast<std::size_t>(node_rank);
   return place < hosts_.size() ? fmt::format("{} ({})", node_rank, hosts_[place]) : std::to_string(node_rank);
 }
 
-std::string Roster::count_text() const {
+std::string SlotTable::count_text() const {
   const std::string wanted =
       min_nodes_ == max_nodes_ ? std::to_string(max_nodes_) : fmt::format("{} to {}", min_nodes_, max_nodes_);
   std::string text = fmt::format("{}/{} nodes", present(), wanted);

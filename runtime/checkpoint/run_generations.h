@@ -10,11 +10,11 @@
 namespace dtrain {
 
 /// The starts of a run, as `starts.jsonl` in its folder of checkpoints has them.
-class Starts {
+class RunGenerations {
  public:
   /// Those that `checkpoints` has; none where there is no such file. Lines that a kill has torn are left out.
   /// Throws SystemError.
-  static Starts read(const std::filesystem::path& checkpoints);
+  static RunGenerations read(const std::filesystem::path& checkpoints);
 
   /// The number of the last one; 0: there was none.
   std::int64_t newest() const noexcept { return after_step_.empty() ? 0 : after_step_.rbegin()->first; }

@@ -1,4 +1,4 @@
-#include "parallel/server/board_communicator.h"
+#include "parallel/server/key_value_communicator.h"
 
 #include <cstring>
 #include <utility>
@@ -9,9 +9,9 @@ namespace dtrain {
 namespace {
 
 /// One thing said, when it is waited for.
-class Word final : public Work {
+class KeyValueWork final : public Work {
  public:
-  Word(KeyValueStore& store, std::int64_t number, bool says, MemorySpan span)
+  KeyValueWork(KeyValueStore& store, std::int64_t number, bool says, MemorySpan span)
       : store_(store), number_(number), says_(says), span_(span) {}
 
   void wait(const Deadline& deadline) override {
@@ -36,12 +36,12 @@ class Word final : public Work {
   bool done_ = false;
 };
 
-class BoardCommunicator final : public Communicator {
+class KeyValueCommunicator final : public Communicator {
  public:
   using Done = std::unique_ptr<Work>;
   using Label = std::string_view;
 
-  BoardCommunicator(KeyValueStore& store, int rank, int size) : store_(store), rank_(rank), size_(size) {}
+  KeyValueCommunicator(KeyValueStore& store, int rank, int size) : store_(store), rank_(rank), size_(size) {}
 
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return size_; }
@@ -49,7 +49,7 @@ class BoardCommunicator final : public Communicator {
 
   Done broadcast(MemorySpan span, int root, Label label) override {
     if (root != 0) refuse("broadcast from another rank than 0", label);
-    return std::make_unique<Word>(store_, next_++, rank_ == 0, span);
+    return std::make_unique<KeyValueWork>(store_, next_++, rank_ == 0, span);
   }
 
   Done all_reduce(MemorySpan, ReduceOp, Label label) override { refuse("all_reduce", label); }
@@ -88,8 +88,8 @@ class BoardCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_board_communicator(KeyValueStore& store, int rank, int size) {
-  return std::make_unique<BoardCommunicator>(store, rank, size);
+std::unique_ptr<Communicator> make_key_value_communicator(KeyValueStore& store, int rank, int size) {
+  return std::make_unique<KeyValueCommunicator>(store, rank, size);
 }
 
 }  // namespace dtrain

@@ -23,16 +23,16 @@ namespace dtrain {
 
 /// A step: for each part of this rank begin_pass(), backward with mark_ready() for each gradient that is
 /// final, end_pass(); then finish(). Used by one thread at a time.
-class TreeReducer {
+class FixedTreeReducer {
  public:
   /// `communicator` is borrowed; memory comes from `device`. Every rank passes the same slots, parts and
   /// options. Throws UsageError where there are fewer parts than ranks.
-  TreeReducer(Communicator& communicator, std::shared_ptr<Device> device, std::vector<GradientSlot> slots,
-              int parts, const BucketOptions& options = {});
+  FixedTreeReducer(Communicator& communicator, std::shared_ptr<Device> device,
+                   std::vector<GradientSlot> slots, int parts, const BucketOptions& options = {});
   /// Waits (for at most seconds) until nothing is under way in its memory.
-  ~TreeReducer();
-  TreeReducer(const TreeReducer&) = delete;
-  TreeReducer& operator=(const TreeReducer&) = delete;
+  ~FixedTreeReducer();
+  FixedTreeReducer(const FixedTreeReducer&) = delete;
+  FixedTreeReducer& operator=(const FixedTreeReducer&) = delete;
 
   /// The parts this rank computes.
   const MicroBatchRange& run() const noexcept { return run_; }

@@ -14,26 +14,26 @@
 namespace dtrain::server {
 
 /// Used by one thread.
-class ServerLines {
+class ServerChannels {
  public:
   /// Connects; throws PeerError naming the server that cannot be reached by `deadline`.
-  ServerLines(std::span<const std::string> cards, const WorkerSite& site, const Deadline& deadline);
-  ~ServerLines();
+  ServerChannels(std::span<const std::string> addresses, const WorkerSite& site, const Deadline& deadline);
+  ~ServerChannels();
 
-  int size() const noexcept { return static_cast<int>(lines_.size()); }
+  int size() const noexcept { return static_cast<int>(channels_.size()); }
   /// Queues a request; its answer comes after those of the ones before.
   void post(int server, Message request);
   /// The answer to the oldest request to `server` that was not asked for yet.
   Message answer(int server, const Deadline& deadline);
   /// The server may close its connection from now on.
-  void part(int server) { lines_.at(static_cast<std::size_t>(server)).parted = true; }
+  void part(int server) { channels_.at(static_cast<std::size_t>(server)).parted = true; }
   Message ask(int server, Message request, const Deadline& deadline) {
     post(server, std::move(request));
     return answer(server, deadline);
   }
 
  private:
-  struct Line {
+  struct Channel {
     std::string name;  ///< "parameter server 0 on box (127.0.0.1:4711)"
     std::string host;
     MessageLink link;
@@ -42,11 +42,11 @@ class ServerLines {
     bool parted = false;
   };
 
-  void connect(int server, const std::string& card, const WorkerSite& site, const Deadline& deadline);
-  void pump(Line& line);
-  [[noreturn]] static void lose(const Line& line, const std::string& why);
+  void connect(int server, const std::string& address, const WorkerSite& site, const Deadline& deadline);
+  void pump(Channel& channel);
+  [[noreturn]] static void lose(const Channel& channel, const std::string& why);
 
-  std::vector<Line> lines_;
+  std::vector<Channel> channels_;
 };
 
 }  // namespace dtrain::server

@@ -33,25 +33,25 @@ struct Slot {
   bool ready = false;
   std::optional<int> ended;  ///< the exit code of its part of the round
   bool signalled = false;
-  std::uint64_t last_word = 0;  ///< number of the last one that was heard
+  std::uint64_t last_event = 0;  ///< number of the last one that was heard
 
   /// "node_rank 3 (host gpu003, 10.0.0.4)"; "spare 8 (…)" for one that waits.
   std::string text() const;
 };
 
-class Roster {
+class SlotTable {
  public:
   /// `hosts` names the machines expected, by node_rank; it may be shorter than `max_nodes`. `spares` more
   /// launchers than `max_nodes` may wait.
-  Roster(int min_nodes, int max_nodes, std::vector<std::string> hosts, int spares = 0);
+  SlotTable(int min_nodes, int max_nodes, std::vector<std::string> hosts, int spares = 0);
 
-  /// Why `offer` cannot be seated; empty when it can. The first node ever seated sets what must match.
+  /// Why `offer` gets no slot; empty when it may have one. The first node ever admitted sets what must match.
   std::string objection(const NodeOffer& offer) const;
-  /// Seats an offer without objections. Without a node_rank it gets the lowest free one; 0 is kept for the
+  /// Admits an offer without objections. Without a node_rank it gets the lowest free one; 0 is kept for the
   /// node that hosts the rendezvous. Where a spare has taken that node's part, it waits as a spare itself.
   /// O(log nodes) but for the search after somebody has left.
   Slot& add(ConnectionId id, const NodeOffer& offer, TimePoint now);
-  /// The slot of a launcher that the leader before has seated, to be claimed by it; counts as broken.
+  /// The slot of a launcher that the leader before has admitted, to be claimed by it; counts as broken.
   void inherit(Slot slot);
   /// The inherited slot of that place, if it has not been claimed. O(1): all launchers of a job come at once.
   Slot* find_inherited(int place);

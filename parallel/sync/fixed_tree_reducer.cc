@@ -1,4 +1,4 @@
-#include "parallel/sync/tree_reducer.h"
+#include "parallel/sync/fixed_tree_reducer.h"
 
 #include <fmt/format.h>
 
@@ -29,8 +29,8 @@ std::size_t slice_of(std::size_t count, int ranks) {
 
 }  // namespace
 
-TreeReducer::TreeReducer(Communicator& communicator, std::shared_ptr<Device> device,
-                         std::vector<GradientSlot> slots, int parts, const BucketOptions& options)
+FixedTreeReducer::FixedTreeReducer(Communicator& communicator, std::shared_ptr<Device> device,
+                                   std::vector<GradientSlot> slots, int parts, const BucketOptions& options)
     : communicator_(communicator),
       device_(std::move(device)),
       slots_(std::move(slots)),
@@ -58,7 +58,7 @@ TreeReducer::TreeReducer(Communicator& communicator, std::shared_ptr<Device> dev
   }
 }
 
-TreeReducer::~TreeReducer() {
+FixedTreeReducer::~FixedTreeReducer() {
   for (Bucket& bucket : buckets_) {
     if (!bucket.work) continue;
     try {
@@ -69,13 +69,13 @@ TreeReducer::~TreeReducer() {
   }
 }
 
-std::shared_ptr<void> TreeReducer::allocate(std::size_t elements, DType dtype) const {
+std::shared_ptr<void> FixedTreeReducer::allocate(std::size_t elements, DType dtype) const {
   const std::size_t bytes = elements * size_of(dtype);
   return {device_->allocate(bytes),
           [device = device_, bytes](void* memory) { device->deallocate(memory, bytes); }};
 }
 
-std::shared_ptr<void> TreeReducer::take_spare(Bucket& bucket) const {
+std::shared_ptr<void> FixedTreeReducer::take_spare(Bucket& bucket) const {
   if (bucket.spare.empty()) {
     auto memory = allocate(elements_of(bucket), bucket.layout.dtype);
     // What lies between the gradients is added up and sent along with them; nobody reads it.
@@ -90,7 +90,7 @@ std::shared_ptr<void> TreeReducer::take_spare(Bucket& bucket) const {
 // Adding the sums on the left to what is in the bucket's own memory, rather than the other way round, leaves
 // nothing to be copied: a + b and b + a are the same bits. All sums of a block are formed before the next
 // block's, so that memory is read once.
-MicroBatchRange TreeReducer::join_left(Bucket& bucket) {
+MicroBatchRange FixedTreeReducer::join_left(Bucket& bucket) {
   MicroBatchRange node{part_, part_ + 1};
   std::vector<std::shared_ptr<void>> joined;
   while (!bucket.sums.empty() && are_siblings(parts_, bucket.sums.back().node, node)) {
@@ -115,24 +115,24 @@ MicroBatchRange TreeReducer::join_left(Bucket& bucket) {
   return node;
 }
 
-View TreeReducer::gradient(std::size_t index) const {
+View FixedTreeReducer::gradient(std::size_t index) const {
   const Place& place = places_.at(index);
   const GradientSlot& slot = slots_[index];
   return flat_view(offset_by(buckets_[place.bucket].memory.get(), place.offset, slot.dtype), slot.dtype,
                    slot.count);
 }
 
-std::shared_ptr<void> TreeReducer::memory_of(std::size_t index) const {
+std::shared_ptr<void> FixedTreeReducer::memory_of(std::size_t index) const {
   return buckets_[places_.at(index).bucket].memory;
 }
 
-void TreeReducer::begin_pass() {
+void FixedTreeReducer::begin_pass() {
   ++part_;
   std::fill(ready_.begin(), ready_.end(), false);
   for (Bucket& bucket : buckets_) bucket.missing = bucket.layout.slots.size();
 }
 
-void TreeReducer::mark_ready(std::size_t index) {
+void FixedTreeReducer::mark_ready(std::size_t index) {
   if (ready_.at(index)) {
     throw UsageError(fmt::format("gradient '{}' became ready twice in one part; expected one backward a part",
                                  slots_[index].name));
@@ -142,7 +142,7 @@ void TreeReducer::mark_ready(std::size_t index) {
   if (in_last_pass()) launch_full_buckets();
 }
 
-void TreeReducer::end_pass() {
+void FixedTreeReducer::end_pass() {
   for (std::size_t index = 0; index < slots_.size(); ++index) {
     if (!ready_[index]) device_->kernels().fill(gradient(index), 0.0);
   }
@@ -155,19 +155,19 @@ void TreeReducer::end_pass() {
 }
 
 // The sum stays where the part's gradients are; the next part's go elsewhere.
-void TreeReducer::keep(Bucket& bucket) {
+void FixedTreeReducer::keep(Bucket& bucket) {
   const MicroBatchRange node = join_left(bucket);
   bucket.sums.push_back({node, std::move(bucket.memory)});
   bucket.memory = take_spare(bucket);
 }
 
-void TreeReducer::launch_full_buckets() {
+void FixedTreeReducer::launch_full_buckets() {
   while (next_ < buckets_.size() && buckets_[next_].missing == 0) launch(buckets_[next_++]);
 }
 
 // The last part joins the sums on its left; what remains are this rank's nodes, the last of them in the
 // bucket's own memory.
-void TreeReducer::launch(Bucket& bucket) {
+void FixedTreeReducer::launch(Bucket& bucket) {
   join_left(bucket);
   const auto& sums = bucket.sums;
   if (communicator_.size() == 1) return;
@@ -207,7 +207,7 @@ void TreeReducer::launch(Bucket& bucket) {
 
 // This rank's slice of all nodes, added up in place: each sum is left where its left child was, the last one
 // where all ranks gather from.
-void TreeReducer::add_incoming(Bucket& bucket) {
+void FixedTreeReducer::add_incoming(Bucket& bucket) {
   struct Piece {
     MicroBatchRange node;
     std::size_t at;
@@ -234,7 +234,7 @@ void TreeReducer::add_incoming(Bucket& bucket) {
   }
 }
 
-void TreeReducer::finish(const Deadline& deadline) {
+void FixedTreeReducer::finish(const Deadline& deadline) {
   for (Bucket& bucket : buckets_) {
     if (communicator_.size() == 1 || is_pair()) break;
     bucket.work->wait(deadline);
