@@ -1,6 +1,7 @@
 // What is not finite, and dynamic loss scaling: unscaling with the check for overflow, and the rule that
 // moves the scale.
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -8,7 +9,7 @@
 
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
-#include "runtime/device/cpu/loops/strided_loop.h"
+#include "runtime/device/cpu/loops/spread_loop.h"
 #include "runtime/device/cpu/loops/widest.h"
 
 namespace dtrain::cpu {
@@ -51,17 +52,20 @@ bool has_not_finite(std::int64_t n, const T* values, std::int64_t step) {
   return bad != 0;
 }
 
+/// What an element takes.
+constexpr double kElementNs = 0.2;
+
 constexpr DispatchFloating<BFloat16, Float16> kDispatchStored;
 
 }  // namespace
 
 void CpuKernels::find_not_finite(std::span<const View> values, const View& found) {
-  bool bad = false;
+  std::atomic<bool> bad = false;
   for (const View& view : values) {
     kDispatchStored("find_not_finite", view.dtype, [&](auto tag) {
       using T = decltype(tag);
-      walk<const T>(view, [&](std::int64_t n, const T* at, std::int64_t step) {
-        bad = widest([&]() { return has_not_finite<T>(n, at, step); }) || bad;
+      spread_walk<const T>(kElementNs, view, [&](std::int64_t n, const T* at, std::int64_t step) {
+        if (widest([&] { return has_not_finite<T>(n, at, step); })) bad = true;
       });
     });
   }
@@ -70,12 +74,12 @@ void CpuKernels::find_not_finite(std::span<const View> values, const View& found
 
 void CpuKernels::unscale(std::span<const View> gradients, const View& scale, const View& found) {
   const auto inverse = static_cast<float>(1.0 / static_cast<double>(*scale.as<const float>()));
-  bool clean = true;
+  std::atomic<bool> clean = true;
   for (const View& gradient : gradients) {
     dispatch_floating("unscale", gradient.dtype, [&](auto tag) {
       using T = decltype(tag);
-      walk<T>(gradient, [&](std::int64_t n, T* values, std::int64_t step) {
-        clean = unscale_run<T>(n, values, step, inverse) && clean;
+      spread_walk<T>(kElementNs, gradient, [&](std::int64_t n, T* values, std::int64_t step) {
+        if (!widest([&] { return unscale_run<T>(n, values, step, inverse); })) clean = false;
       });
     });
   }

@@ -1,30 +1,37 @@
-// The optimizers' updates: the rules of optimizer_rules.h, one pass over each parameter.
+// The optimizers' updates: the rules of optimizer_rules.h, one pass over all parameters, whose elements the
+// threads of a worker share.
 #include "runtime/device/optimizer_rules.h"
 
+#include <algorithm>
+#include <atomic>
 #include <bit>
+#include <vector>
 
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
+#include "runtime/device/cpu/loops/chunks.h"
 #include "runtime/device/cpu/loops/widest.h"
 
 namespace dtrain::cpu {
 namespace {
 
-/// Whether all that was written is finite: looked at on the way, while it is in registers.
+constexpr double kElementNs = 0.5;
+
+/// Updates elements [begin, end). Whether all that was written is finite: looked at on the way, while it is
+/// in registers.
 template <class T, class Rule>
-bool update_slot(const Rule rule, const OptimizerSlot& slot) {
+bool update_slot(const Rule rule, const OptimizerSlot& slot, std::int64_t begin, std::int64_t end) {
   using Word = std::conditional_t<sizeof(Compute<T>) == 8, std::uint64_t, std::uint32_t>;
   T* const param = slot.param.as<T>();
   const T* const grad = slot.grad.as<const T>();
   T *const momentum = slot.momentum.as<T>(), *const variance = slot.variance.as<T>(),
            *const mean = slot.mean.as<T>();
-  const std::int64_t n = slot.param.numel();
   Word bad = 0;
   const auto store = [&bad](T& to, Compute<T> value) {
     to = cast<T>(value);
     bad |= std::bit_cast<Word>(load(to) * 0);  // 0 or -0 of what is finite, else NaN
   };
-  for (std::int64_t i = 0; i < n; ++i) {
+  for (std::int64_t i = begin; i < end; ++i) {
     rule::Element<Compute<T>> x{load(param[i]), load(grad[i]), {}, {}, {}};
     if constexpr (Rule::kMomentum) x.momentum = load(momentum[i]);
     if constexpr (Rule::kVariance) x.variance = load(variance[i]);
@@ -38,17 +45,32 @@ bool update_slot(const Rule rule, const OptimizerSlot& slot) {
   return bad << 1 == 0;
 }
 
+/// Calls f(slot, begin, end) for parts that together are all elements of all slots: a part of a large one, or
+/// many small ones together, is a thread's.
+template <class F>
+void for_slot_parts(std::span<const OptimizerSlot> slots, const F& f) {
+  std::vector<std::int64_t> starts{0};  ///< of each slot, in all elements one behind the other
+  for (const OptimizerSlot& slot : slots) starts.push_back(starts.back() + slot.param.numel());
+  for_ranges(starts.back(), kElementsOfChunk, kElementNs, [&](std::int64_t begin, std::int64_t end) {
+    auto slot =
+        static_cast<std::size_t>(std::upper_bound(starts.begin(), starts.end(), begin) - starts.begin()) - 1;
+    for (; begin < end; begin = starts[++slot])
+      f(slots[slot], begin - starts[slot], std::min(end, starts[slot + 1]) - starts[slot]);
+  });
+}
+
 template <class Step>
 void update(std::string_view operation, std::span<const OptimizerSlot> slots, const Step& step) {
-  for (const OptimizerSlot& slot : slots) {
+  std::atomic<bool> finite = true;
+  for_slot_parts(slots, [&](const OptimizerSlot& slot, std::int64_t begin, std::int64_t end) {
     dispatch_floating(operation, slot.param.dtype, [&](auto tag) {
       using T = decltype(tag);
       rule::visit<Compute<T>>(step, [&](auto rule) {
-        if (!rule.begin()) return;
-        if (!widest([&]() { return update_slot<T>(rule, slot); })) rule.numbers.note_not_finite();
+        if (rule.begin() && !widest([&] { return update_slot<T>(rule, slot, begin, end); })) finite = false;
       });
     });
-  }
+  });
+  if (!finite) rule::DeviceNumbers(step).note_not_finite();
 }
 
 }  // namespace

@@ -48,6 +48,10 @@ const Case kCases[] = {
     {"grouped", 2, 8, 9, 9, 12, 3, 3, {.pad_h = 1, .pad_w = 1, .groups = 4}},
     {"depthwise", 2, 6, 8, 8, 6, 3, 3, {.pad_h = 1, .pad_w = 1, .groups = 6}},
     {"whole_image", 5, 3, 4, 4, 2, 4, 4, {}},
+    // Gradients of weights that are cut for threads (weight_pieces.h).
+    {"weight_by_outputs", 8, 16, 14, 14, 40, 3, 3, {.stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1}},
+    {"weight_by_images", 12, 3, 24, 24, 24, 3, 3, {.pad_h = 1, .pad_w = 1}},
+    {"grouped_weight_by_images", 9, 16, 20, 20, 32, 3, 3, {.pad_h = 1, .pad_w = 1, .groups = 4}},
     {"single", 1, 1, 1, 1, 1, 1, 1, {}},
 };
 

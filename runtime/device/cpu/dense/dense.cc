@@ -144,9 +144,9 @@ void CpuKernels::conv2d_backward_input(const Conv2dGeometry& geometry, const Vie
 
 void CpuKernels::conv2d_backward_input_add(const Conv2dGeometry& geometry, const View& grad_output,
                                            const View& weight, const View& grad_input) {
-  Scratch memory;
   View apart = grad_input;
-  apart.data = memory.at_least(static_cast<std::size_t>(grad_input.numel()) * size_of(grad_input.dtype));
+  apart.data =
+      input_staging_.at_least(static_cast<std::size_t>(grad_input.numel()) * size_of(grad_input.dtype));
   conv2d_backward_input(geometry, grad_output, weight, apart);
   accumulate(apart, 1.0, grad_input);
 }

@@ -4,11 +4,14 @@
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
 #include "runtime/device/cpu/loops/float16.h"
-#include "runtime/device/cpu/loops/strided_loop.h"
+#include "runtime/device/cpu/loops/spread_loop.h"
 #include "runtime/device/cpu/loops/widest.h"
 
 namespace dtrain::cpu {
 namespace {
+
+/// What an element takes: memory is what these kernels wait for.
+constexpr double kElementNs = 0.2;
 
 /// Pairs of types that the processor has an instruction for.
 template <class From, class To>
@@ -45,7 +48,7 @@ void CpuKernels::fill(const View& out, double value) {
   dispatch_any(out.dtype, [&](auto tag) {
     using T = decltype(tag);
     const T element = cast<T>(value);
-    walk<T>(out, [&](std::int64_t n, T* to, std::int64_t step) {
+    spread_walk<T>(kElementNs, out, [&](std::int64_t n, T* to, std::int64_t step) {
       for (std::int64_t i = 0; i < n; ++i) to[i * step] = element;
     });
   });
@@ -56,10 +59,9 @@ void CpuKernels::copy(const View& in, const View& out) {
     dispatch_any(out.dtype, [&](auto to_tag) {
       using From = decltype(from_tag);
       using To = decltype(to_tag);
-      walk<To, const From>(out, in,
-                           [](std::int64_t n, To* to, std::int64_t ts, const From* from, std::int64_t fs) {
-                             copy_run<From, To>(n, to, ts, from, fs);
-                           });
+      spread_walk<To, const From>(kElementNs, out, in,
+                                  [](std::int64_t n, To* to, std::int64_t ts, const From* from,
+                                     std::int64_t fs) { copy_run<From, To>(n, to, ts, from, fs); });
     });
   });
 }
@@ -71,19 +73,18 @@ void CpuKernels::affine(const View& in, double scale, double shift, const View& 
       using To = decltype(to_tag);
       using A = AffineType<From, To>;
       const A a = static_cast<A>(scale), b = static_cast<A>(shift);
-      walk<To, const From>(out, in,
-                           [&](std::int64_t n, To* to, std::int64_t ts, const From* from, std::int64_t fs) {
-                             widest([&] {
-                               if (ts == 1 && fs == 1) {
-                                 DTRAIN_INDEPENDENT
-                                 for (std::int64_t i = 0; i < n; ++i)
-                                   to[i] = cast<To>(a * cast<A>(from[i]) + b);
-                                 return;
-                               }
-                               for (std::int64_t i = 0; i < n; ++i)
-                                 to[i * ts] = cast<To>(a * cast<A>(from[i * fs]) + b);
-                             });
-                           });
+      spread_walk<To, const From>(
+          kElementNs, out, in,
+          [&](std::int64_t n, To* to, std::int64_t ts, const From* from, std::int64_t fs) {
+            widest([&] {
+              if (ts == 1 && fs == 1) {
+                DTRAIN_INDEPENDENT
+                for (std::int64_t i = 0; i < n; ++i) to[i] = cast<To>(a * cast<A>(from[i]) + b);
+                return;
+              }
+              for (std::int64_t i = 0; i < n; ++i) to[i * ts] = cast<To>(a * cast<A>(from[i * fs]) + b);
+            });
+          });
     });
   });
 }
@@ -92,18 +93,20 @@ void CpuKernels::accumulate(const View& in, double scale, const View& out) {
   dispatch_floating("accumulate", out.dtype, [&](auto tag) {
     using T = decltype(tag);
     const auto factor = static_cast<Compute<T>>(scale);
-    walk<T, const T>(out, in, [&](std::int64_t n, T* to, std::int64_t ts, const T* from, std::int64_t fs) {
-      widest([&] {
-        if (ts == 1 && fs == 1) {
-          DTRAIN_INDEPENDENT
-          for (std::int64_t i = 0; i < n; ++i) to[i] = cast<T>(load(to[i]) + load(from[i]) * factor);
-          return;
-        }
-        for (std::int64_t i = 0; i < n; ++i) {
-          to[i * ts] = cast<T>(load(to[i * ts]) + load(from[i * fs]) * factor);
-        }
-      });
-    });
+    spread_walk<T, const T>(kElementNs, out, in,
+                            [&](std::int64_t n, T* to, std::int64_t ts, const T* from, std::int64_t fs) {
+                              widest([&] {
+                                if (ts == 1 && fs == 1) {
+                                  DTRAIN_INDEPENDENT
+                                  for (std::int64_t i = 0; i < n; ++i)
+                                    to[i] = cast<T>(load(to[i]) + load(from[i]) * factor);
+                                  return;
+                                }
+                                for (std::int64_t i = 0; i < n; ++i) {
+                                  to[i * ts] = cast<T>(load(to[i * ts]) + load(from[i * fs]) * factor);
+                                }
+                              });
+                            });
   });
 }
 

@@ -3,8 +3,7 @@
 
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
-#include "runtime/device/cpu/loops/chunks.h"
-#include "runtime/device/cpu/loops/strided_loop.h"
+#include "runtime/device/cpu/loops/spread_loop.h"
 #include "runtime/device/cpu/loops/widest.h"
 
 namespace dtrain::cpu {
@@ -43,11 +42,10 @@ void unary_run(Op op, std::int64_t n, T* to, std::int64_t ts, const T* from, std
 
 template <class T, class Op>
 void unary_loop(Op op, const View& in, const View& out) {
-  walk<T, const T>(out, in, [&](std::int64_t n, T* to, std::int64_t ts, const T* from, std::int64_t fs) {
-    for_ranges(n, kElementsOfChunk, kElementNs, [&](std::int64_t begin, std::int64_t end) {
-      run<T>([&] { unary_run(op, end - begin, to + begin * ts, ts, from + begin * fs, fs); });
-    });
-  });
+  spread_walk<T, const T>(kElementNs, out, in,
+                          [&](std::int64_t n, T* to, std::int64_t ts, const T* from, std::int64_t fs) {
+                            run<T>([&] { unary_run(op, n, to, ts, from, fs); });
+                          });
 }
 
 /// Two arrays, or one and a number that is broadcast.
@@ -72,16 +70,10 @@ void binary_run(Op op, std::int64_t n, T* to, std::int64_t ts, const T* a, std::
 
 template <class T, class Op>
 void binary_loop(Op op, const View& a, const View& b, const View& out) {
-  walk<T, const T, const T>(
-      out, a, b,
+  spread_walk<T, const T, const T>(
+      kElementNs, out, a, b,
       [&](std::int64_t n, T* to, std::int64_t ts, const T* pa, std::int64_t as, const T* pb,
-          std::int64_t bs) {
-        for_ranges(n, kElementsOfChunk, kElementNs, [&](std::int64_t begin, std::int64_t end) {
-          run<T>([&] {
-            binary_run(op, end - begin, to + begin * ts, ts, pa + begin * as, as, pb + begin * bs, bs);
-          });
-        });
-      });
+          std::int64_t bs) { run<T>([&] { binary_run(op, n, to, ts, pa, as, pb, bs); }); });
 }
 
 }  // namespace
@@ -119,7 +111,7 @@ void CpuKernels::where(const View& condition, const View& a, const View& b, cons
     using T = decltype(tag);
     dispatch_any(condition.dtype, [&](auto condition_tag) {
       using C = decltype(condition_tag);
-      loop.run([&](const auto& at, std::int64_t n, const auto& step) {
+      spread(loop, kElementNs, [&](const auto& at, std::int64_t n, const auto& step) {
         T* to = out.as<T>() + at[0];
         const C* chosen = condition.as<const C>() + at[1];
         const T* pa = a.as<const T>() + at[2];

@@ -32,22 +32,40 @@ class StridedLoop {
   /// offsets[a] + i · steps[a].
   template <class Inner>
   void run(Inner&& inner) const {
-    if (empty_) return;
+    run(0, slices(), inner);
+  }
+  /// The same for slices [begin, end) alone.
+  template <class Inner>
+  void run(std::int64_t begin, std::int64_t end, Inner&& inner) const {
+    if (empty_ || begin >= end) return;
     if (rank_ == 0) return inner(Offsets{}, std::int64_t{1}, Offsets{});
-    std::array<std::int64_t, kMaxRank> index{};
+    std::array<std::int64_t, kMaxRank> index{}, extent = extent_;
     Offsets offsets{};
     const int last = rank_ - 1;
+    if (last > 0) {
+      extent[0] = end - begin;
+      for (std::size_t a = 0; a < N; ++a) offsets[a] = begin * stride_[0][a];
+    }
     for (;;) {
-      inner(offsets, extent_[last], stride_[last]);
+      inner(offsets, extent[last], stride_[last]);
       int d = last - 1;
       for (; d >= 0; --d) {
         for (std::size_t a = 0; a < N; ++a) offsets[a] += stride_[d][a];
-        if (++index[d] < extent_[d]) break;
-        for (std::size_t a = 0; a < N; ++a) offsets[a] -= stride_[d][a] * extent_[d];
+        if (++index[d] < extent[d]) break;
+        for (std::size_t a = 0; a < N; ++a) offsets[a] -= stride_[d][a] * extent[d];
         index[d] = 0;
       }
       if (d < 0) return;
     }
+  }
+
+  /// Parts that can be run apart: along the outermost dimension, where that is not the one of a run.
+  std::int64_t slices() const { return rank_ > 1 ? extent_[0] : 1; }
+  /// Elements of a slice.
+  std::int64_t slice_size() const {
+    std::int64_t size = empty_ ? 0 : 1;
+    for (int d = rank_ > 1 ? 1 : 0; d < rank_; ++d) size *= extent_[d];
+    return size;
   }
 
   /// One run is all there is.

@@ -1,7 +1,8 @@
 // Batch normalisation: channels-last f32 and bf16 in vector loops, everything else in plain ones. Sums over
 // pixels run in float for a short stretch of rows and in double from there on. A stretch's variance is taken
 // around the mean of all rows before it, so that one pass over memory is enough and no value is far from what
-// is subtracted from it by chance.
+// is subtracted from it by chance. Rows are cut into chunks for threads, by shape alone; the sums of chunks
+// are joined in their order.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -10,12 +11,16 @@
 #include "runtime/device/cpu/dispatch.h"
 #include "runtime/device/cpu/loops/vector_loops.h"
 #include "runtime/device/cpu/naive.h"
+#include "runtime/device/cpu/workers/workers.h"
 
 namespace dtrain::cpu {
 namespace {
 
 /// Rows summed in float before they are added up in double.
 constexpr std::int64_t kStretch = 128;
+/// Elements that make a chunk of rows, about, and what one takes.
+constexpr std::int64_t kChunkElements = 65536;
+constexpr double kElementNs = 0.2;
 
 using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
@@ -27,31 +32,41 @@ bool vectorised(std::initializer_list<View> views) {
   });
 }
 
-/// The pixels of a channels-last array, `kStretch` rows at a time.
+/// The pixels of a channels-last array, `kStretch` rows at a time, some such stretches a chunk.
 struct Pixels {
   explicit Pixels(const View& view)
       : type(view.dtype == DType::bf16 ? RowType::bf16 : RowType::f32),
         channels(view.shape[1]),
         rows(channels == 0 ? 0 : view.numel() / channels),
-        row_bytes(channels * static_cast<std::int64_t>(size_of(view.dtype))) {}
+        row_bytes(channels * static_cast<std::int64_t>(size_of(view.dtype))),
+        chunk_rows(
+            std::max<std::int64_t>(1, kChunkElements / std::max<std::int64_t>(1, kStretch * channels)) *
+            kStretch),
+        chunks((rows + chunk_rows - 1) / chunk_rows) {}
 
   std::byte* at(const View& view, std::int64_t row) const {
     return view.data == nullptr ? nullptr : view.as<std::byte>() + row * row_bytes;
   }
-  /// Calls f(first row, size) for each stretch.
+  /// Calls f(first row, size) for each stretch of a chunk, in order.
   template <class F>
-  void stretches(F&& f) const {
-    for (std::int64_t row = 0; row < rows; row += kStretch) {
-      f(row, NormRows{std::min(kStretch, rows - row), channels});
-    }
+  void stretches(std::int64_t chunk, F&& f) const {
+    const std::int64_t end = std::min(rows, (chunk + 1) * chunk_rows);
+    for (std::int64_t row = chunk * chunk_rows; row < end; row += kStretch)
+      f(row, NormRows{std::min(kStretch, end - row), channels});
+  }
+  /// Calls f(chunk) for each chunk, from any thread.
+  template <class F>
+  void for_each_chunk(F&& f) const {
+    for_chunks(chunks, kElementNs * static_cast<double>(std::min(rows, chunk_rows) * channels),
+               [&](std::int64_t chunk, int) { f(chunk); });
   }
   std::size_t size() const { return static_cast<std::size_t>(channels); }
 
   RowType type;
-  std::int64_t channels, rows, row_bytes;
+  std::int64_t channels, rows, row_bytes, chunk_rows, chunks;
 };
 
-/// Two sums for each channel, collected stretch by stretch.
+/// Two sums for each channel of one chunk, collected stretch by stretch.
 class Sums {
  public:
   explicit Sums(std::size_t channels) : part_(2 * channels), total_(2 * channels), channels_(channels) {}
@@ -61,8 +76,8 @@ class Sums {
     for (std::size_t i = 0; i < part_.size(); ++i) total_[i] += part_[i];
     std::fill(part_.begin(), part_.end(), 0.0F);
   }
-  double first(std::size_t channel) const { return total_[channel]; }
-  double second(std::size_t channel) const { return total_[channels_ + channel]; }
+  /// The first sums, and the second behind them.
+  const Doubles& totals() const { return total_; }
 
  private:
   Floats part_;
@@ -110,6 +125,18 @@ class RunningMoments {
     std::fill(sum_.begin(), sum_.end(), 0.0F);
     std::fill(squares_.begin(), squares_.end(), 0.0F);
   }
+  /// Takes in the rows of another, which come after these.
+  void join(const RunningMoments& next) {
+    const double n = next.count_, together = count_ + n;
+    if (n == 0) return;
+    const double between = count_ * n / together, before = count_ > 0 ? 1 / count_ : 0;
+    for (std::size_t c = 0; c < total_.size(); ++c) {
+      const double apart = next.total_[c] / n - total_[c] * before;
+      m2_[c] += next.m2_[c] + apart * apart * between;
+      total_[c] += next.total_[c];
+    }
+    count_ = together;
+  }
   double mean(std::size_t channel) const { return total_[channel] / count_; }
   double m2(std::size_t channel) const { return std::max(m2_[channel], 0.0); }
 
@@ -148,9 +175,11 @@ struct Map {
 
 void apply_map(const NormLoops& loops, const Pixels& pixels, const BatchNormRule& rule, const Map& map,
                const View& input, const View& residual, const View& output) {
-  pixels.stretches([&](std::int64_t row, const NormRows& size) {
-    loops.apply(pixels.type, size, rule.activation == Activation::relu, pixels.at(input, row),
-                map.scale.data(), map.shift.data(), pixels.at(residual, row), pixels.at(output, row));
+  pixels.for_each_chunk([&](std::int64_t chunk) {
+    pixels.stretches(chunk, [&](std::int64_t row, const NormRows& size) {
+      loops.apply(pixels.type, size, rule.activation == Activation::relu, pixels.at(input, row),
+                  map.scale.data(), map.shift.data(), pixels.at(residual, row), pixels.at(output, row));
+    });
   });
 }
 
@@ -158,18 +187,21 @@ void vector_grad_sums(const BatchNormChannels& channels, const View& input, cons
                       const View& grad_output, const View& grad_residual, const View& sums) {
   const Pixels pixels(input);
   const Floats mean = dense_copy(channels.mean);
-  Sums totals(pixels.size());
-  pixels.stretches([&](std::int64_t row, const NormRows& size) {
-    vector_loops().norm.grad_sums(pixels.type, size, pixels.at(grad_output, row), pixels.at(gate, row),
-                                  pixels.at(input, row), mean.data(), pixels.at(grad_residual, row),
-                                  totals.first(), totals.second());
-    totals.flush();
+  std::vector<Sums> parts(static_cast<std::size_t>(pixels.chunks), Sums(pixels.size()));
+  pixels.for_each_chunk([&](std::int64_t chunk) {
+    Sums& part = parts[static_cast<std::size_t>(chunk)];
+    pixels.stretches(chunk, [&](std::int64_t row, const NormRows& size) {
+      vector_loops().norm.grad_sums(pixels.type, size, pixels.at(grad_output, row), pixels.at(gate, row),
+                                    pixels.at(input, row), mean.data(), pixels.at(grad_residual, row),
+                                    part.first(), part.second());
+      part.flush();
+    });
   });
   double* const out = sums.as<double>();
   out[0] = static_cast<double>(pixels.rows);
-  for (std::size_t c = 0; c < pixels.size(); ++c) {
-    out[1 + c] = totals.first(c);
-    out[1 + pixels.size() + c] = totals.second(c);
+  std::fill_n(out + 1, 2 * pixels.size(), 0.0);
+  for (const Sums& part : parts) {
+    for (std::size_t i = 0; i < part.totals().size(); ++i) out[1 + i] += part.totals()[i];
   }
 }
 
@@ -209,16 +241,23 @@ void CpuKernels::batch_norm_moments(const View& input, const View& moments) {
   if (input.shape[1] == 0 || input.numel() == 0) return fill(moments, 0);
   if (!vectorised({input})) return naive::batch_norm_moments(input, moments);
   const Pixels pixels(input);
-  Floats pivot = first_pixel(pixels, input);
-  const auto add_stretch = [&](RunningMoments& to, std::int64_t row, const NormRows& size) {
+  const auto add_stretch = [&](RunningMoments& to, std::int64_t row, const NormRows& size, Floats& pivot) {
     vector_loops().norm.moments(pixels.type, size, pixels.at(input, row), pivot.data(), to.sum(),
                                 to.squares());
     to.add(size.rows, pivot);
   };
-  RunningMoments ahead(pixels.size()), all(pixels.size());
-  add_stretch(ahead, 0,
-              {std::min(kStretch, pixels.rows), pixels.channels});  // the first has no rows before it
-  pixels.stretches([&](std::int64_t row, const NormRows& size) { add_stretch(all, row, size); });
+  RunningMoments ahead(pixels.size());  // the first stretch of a chunk has no rows before it
+  Floats start = first_pixel(pixels, input);
+  add_stretch(ahead, 0, {std::min(kStretch, pixels.rows), pixels.channels}, start);
+  std::vector<RunningMoments> parts(static_cast<std::size_t>(pixels.chunks), RunningMoments(pixels.size()));
+  pixels.for_each_chunk([&](std::int64_t chunk) {
+    Floats pivot = start;
+    pixels.stretches(chunk, [&](std::int64_t row, const NormRows& size) {
+      add_stretch(parts[static_cast<std::size_t>(chunk)], row, size, pivot);
+    });
+  });
+  RunningMoments& all = parts.front();
+  for (std::size_t i = 1; i < parts.size(); ++i) all.join(parts[i]);
   double* const out = moments.as<double>();
   out[0] = static_cast<double>(pixels.rows);
   for (std::size_t c = 0; c < pixels.size(); ++c) {
@@ -315,10 +354,12 @@ void CpuKernels::batch_norm_grad_input(const BatchNormChannels& channels, const 
     slope[c] = static_cast<float>(inv_std * inv_std * in[1 + pixels.size() + c] / in[0]);
     scale[c] = static_cast<float>(inv_std) * value_or(channels.weight, c, 1);
   }
-  pixels.stretches([&](std::int64_t row, const NormRows& size) {
-    vector_loops().norm.grad_input(pixels.type, size, pixels.at(grad_output, row), pixels.at(output, row),
-                                   pixels.at(input, row), mean.data(), grad_mean.data(), slope.data(),
-                                   scale.data(), pixels.at(grad_input, row));
+  pixels.for_each_chunk([&](std::int64_t chunk) {
+    pixels.stretches(chunk, [&](std::int64_t row, const NormRows& size) {
+      vector_loops().norm.grad_input(pixels.type, size, pixels.at(grad_output, row), pixels.at(output, row),
+                                     pixels.at(input, row), mean.data(), grad_mean.data(), slope.data(),
+                                     scale.data(), pixels.at(grad_input, row));
+    });
   });
 }
 
