@@ -20,7 +20,6 @@ namespace {
 // How far PyTorch in fp32 is from itself in float64 on this very trace: 3e-8, 2e-5, 3e-4, …, 1.5e-2 by step
 // 15.
 constexpr double kFirstLoss = 1e-6, kSecondLoss = 5e-5, kAnyLoss = 2e-2;
-constexpr double kGradientNorm = 1e-3;
 constexpr std::size_t kDefaultSteps = 3;
 
 nlohmann::json load(const std::string& file) {
@@ -75,7 +74,11 @@ bool is_rounding(const std::string& name) {
   return name == "0.bias" || name.ends_with("conv1.bias") || name.ends_with("conv2.bias");
 }
 
-TEST_F(ResNet18, FirstGradientsHavePyTorchsNorms) {
+// Of float64's norms, since the distance from PyTorch's float32 is chance: one relu whose input is almost
+// zero goes one way or the other, with any rounding, and moves a norm by 1e-3 to 1e-2. PyTorch's own float32
+// is as far from float64 as is recorded, channels-last, which is how dtrain computes, ten times as far as
+// otherwise.
+TEST_F(ResNet18, FirstGradientsAreNoFartherFromExactOnesThanPyTorchs) {
   if (!skip_reason().empty()) GTEST_SKIP() << skip_reason();
   const auto network = make();
   const auto data = open_source("fashion-mnist", Split::train);
@@ -84,13 +87,15 @@ TEST_F(ResNet18, FirstGradientsHavePyTorchsNorms) {
   const Batch batch = loader.next(Deadline::never()).value();
   const BatchTensors tensors = to_tensors(batch, device_);
   cross_entropy((*network)(tensors["image"]), tensors["label"]).backward();
+  const auto& exact = golden_.at("exact");
+  const auto apart = exact.at("float32_apart").at("channels_last").get<double>();
   int compared = 0;
   for (const auto& [name, parameter] : network->named_parameters()) {
     if (is_rounding(name)) continue;
     double squares = 0;
     for (const double value : parameter.grad().to_vector<double>()) squares += value * value;
-    const double expected = golden_.at("gradients").at(name).get<double>();
-    EXPECT_NEAR(std::sqrt(squares), expected, kGradientNorm * expected) << name;
+    const double expected = exact.at("norms").at(name).get<double>();
+    EXPECT_NEAR(std::sqrt(squares), expected, apart * expected) << name;
     ++compared;
   }
   EXPECT_EQ(compared, 76 - 17);
