@@ -3,12 +3,13 @@
 # every number as it was. One line a form: same, or which files differ. Then the second build resumes from the first
 # one's checkpoint and both train on, so that old checkpoints are read too. Exits with 1 where anything differs.
 #
-#   bash tests/bench/bits.sh BEFORE AFTER [--models mlp,lenet,transformer] [--workers 1,2,4] [--rows TEXT]
+#   bash tests/bench/bits.sh BEFORE AFTER [--models mlp,lenet,transformer] [--workers 1,2,4] [--rows TEXT] [--matrix]
 #
 # BEFORE and AFTER are folders with dtrain and dtrain-launch (build/release/bin); TEXT: only forms whose options contain
-# it. About a second a run; 200 runs in all.
+# it. About a second a run; 200 runs in all. --matrix: instead of the forms, data parallelism over each backend (threads
+# of one process too) in each precision.
 set -euo pipefail
-models=mlp,lenet,transformer workers=1,2,4 rows=
+models=mlp,lenet,transformer workers=1,2,4 rows= matrix=
 if (($# < 2)); then
   echo "bits.sh: expected two folders of programs, got $#" >&2
   exit 2
@@ -20,7 +21,8 @@ while (($#)); do
     --models) models=$2 ;;
     --workers) workers=$2 ;;
     --rows) rows=$2 ;;
-    *) echo "bits.sh: expected --models, --workers or --rows, got $1" >&2; exit 2 ;;
+    --matrix) matrix=1; shift; continue ;;
+    *) echo "bits.sh: expected --models, --workers, --rows or --matrix, got $1" >&2; exit 2 ;;
   esac
   shift 2
 done
@@ -49,10 +51,26 @@ forms_of() { # MODEL WORKERS: options of a form a line, those of the launcher be
   true
 }
 
+matrix_of() { # WORKERS: the same lines, by backend and precision; how threads and ranks of MPI start stands for options
+  local precision
+  for precision in fp32 bf16 fp16; do
+    if [ "$1" = 1 ]; then echo "|--precision $precision"; continue; fi
+    printf '%s\n' "|--backend tcp --precision $precision" "|--backend gloo --precision $precision" \
+      "mpirun|--backend mpi --precision $precision" "threads|--precision $precision"
+  done
+}
+
 train() { # PROGRAMS WORKERS RUN STEPS LAUNCHER-OPTIONS TRAINING-OPTIONS
+  local start=("$1/dtrain-launch" "--nproc_per_node=$2")
+  case $5 in
+    mpirun) start=(mpirun --oversubscribe -np "$2") ;;
+    threads) start=(env) ;;
+    *) read -ra options <<<"$5" && start+=(${options[@]+"${options[@]}"}) ;;
+  esac
+  # mpirun would read the lines of the forms.
   # shellcheck disable=SC2086 # options are words
-  PATH=$1:$PATH "$1/dtrain-launch" --nproc_per_node="$2" $5 "$1/dtrain" train --run-dir "$3" --max-steps "$4" $6 \
-    >"$folder/log" 2>&1
+  PATH=$1:$PATH "${start[@]}" "$1/dtrain" train --run-dir "$3" --max-steps "$4" $6 \
+    $([ "$5" != threads ] || echo "--thread-workers $2") >"$folder/log" 2>&1 </dev/null
 }
 
 saved() { # RUN STEPS: the files with numbers of the checkpoint after that step
@@ -92,7 +110,7 @@ for model in ${models//,/ }; do
       verdict=$(check "$model" "$count" "$launcher" "$form")
       [[ $verdict != DIFFERS* ]] || bad=1
       printf '%-12s %2s  %-60s %s\n' "$model" "$count" "${launcher:+$launcher }${form:-data parallel}" "$verdict"
-    done < <(forms_of "$model" "$count")
+    done < <(if [ -n "$matrix" ]; then matrix_of "$count"; else forms_of "$model" "$count"; fi)
   done
 done
 exit "$bad"
