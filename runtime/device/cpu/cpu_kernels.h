@@ -32,7 +32,7 @@ class CpuKernels final : public Kernels {
   /// The library's product, from copies of what it cannot read; false where it has none.
   bool fast_matmul(const View& a, const View& b, const View& bias, bool accumulate, const View& out);
 
-  /// Winograd's algorithm (bf16) or the library, without activation; false where neither can.
+  /// Winograd's algorithm or the library, without activation; false where neither can.
   bool fast_conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight, const View& bias,
                    const View& output);
 

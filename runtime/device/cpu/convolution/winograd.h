@@ -1,7 +1,7 @@
-// 3 x 3 convolution (stride 1, padding 1) of channels-last activations by Winograd's algorithm F(2 x 2, 3 x
-// 3) in AVX-512: 16 products where the definition has 36. After Lavin and Gray, "Fast Algorithms for
-// Convolutional Neural Networks", 2015. The same bits for any number of threads. Which convolutions take it
-// and what that does to the digits: decision 014.
+// 3 x 3 convolution (stride 1, padding 1) of channels-last activations by Winograd's algorithm: F(2 x 2, 3 x
+// 3), 16 products where the definition has 36, and for gradients in f32 F(4 x 4, 3 x 3), 36 where it has 144.
+// After Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015. The same bits for any
+// number of threads. Which convolutions take it: decision 014; what that does to the digits: decision 070.
 #pragma once
 
 #include "runtime/device/cpu/workers/workers.h"
@@ -9,8 +9,9 @@
 
 namespace dtrain::cpu {
 
-/// Whether the functions below can do this convolution on this processor: f32 or bf16 activations, channels
-/// in multiples of 32, images of at least 4 x 4. It does not depend on the number of images.
+/// Whether the functions below can do this convolution on this processor: f32 activations, or bf16 with
+/// AVX-512's dot products, channels in multiples of 32, images of at least 4 x 4. It does not depend on the
+/// number of images.
 bool winograd_can(const Conv2dGeometry& geometry, const View& input, const View& weight, const View& output);
 
 /// What all workers read, and each worker's own.

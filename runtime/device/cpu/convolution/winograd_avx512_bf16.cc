@@ -10,9 +10,12 @@ DTRAIN_TARGET_BEGIN(DTRAIN_AVX512 ",avx512bf16")
 namespace dtrain::cpu::avx512 {
 namespace {
 
+using V = __m512;
+
 struct Element {
   using Stored = std::uint16_t;
   static constexpr int kPack = 2;
+  static constexpr int kProductRows = 14, kGradientRows = 8;
 
   static __m256i rounded(__m512 value) { return __builtin_bit_cast(__m256i, _mm512_cvtneps_pbh(value)); }
   static __m512 load(const Stored* from) {
@@ -22,6 +25,9 @@ struct Element {
   static void store(__m512 value, Stored* to) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), rounded(value));
   }
+  static V load_word(const float* from) { return _mm512_loadu_ps(from); }
+  static void store_word(V value, float* to) { _mm512_storeu_ps(to, value); }
+  static V all(float word) { return _mm512_set1_ps(word); }
   static __m512 word(__m512 first, __m512 second) {
     const __m512i low = _mm512_cvtepu16_epi32(rounded(first));
     const __m512i high = _mm512_slli_epi32(_mm512_cvtepu16_epi32(rounded(second)), 16);
@@ -32,11 +38,15 @@ struct Element {
   }
 };
 
+#include "runtime/device/cpu/convolution/winograd_filters_avx512.h"
+#include "runtime/device/cpu/convolution/winograd_lines.h"
 #include "runtime/device/cpu/convolution/winograd_loops_impl.h"
+
+const WinogradLoops kSmall = loops_of<SmallTile>();
 
 }  // namespace
 
-const WinogradLoops* const kWinogradBf16 = &kLoops;
+const WinogradTable kWinogradBf16{&kSmall, nullptr};
 
 }  // namespace dtrain::cpu::avx512
 
@@ -46,7 +56,7 @@ DTRAIN_TARGET_END
 
 namespace dtrain::cpu::avx512 {
 
-const WinogradLoops* const kWinogradBf16 = nullptr;
+const WinogradTable kWinogradBf16;
 
 }  // namespace dtrain::cpu::avx512
 

@@ -10,21 +10,31 @@ DTRAIN_TARGET_BEGIN(DTRAIN_AVX512)
 namespace dtrain::cpu::avx512 {
 namespace {
 
+using V = __m512;
+
 struct Element {
   using Stored = float;
   static constexpr int kPack = 1;
+  static constexpr int kProductRows = 14, kGradientRows = 8;
 
-  static __m512 load(const float* from) { return _mm512_loadu_ps(from); }
-  static void store(__m512 value, float* to) { _mm512_storeu_ps(to, value); }
-  static __m512 word(__m512 value, __m512 /*the same*/) { return value; }
-  static __m512 multiply_add(__m512 a, __m512 b, __m512 sum) { return _mm512_fmadd_ps(a, b, sum); }
+  static V load(const float* from) { return _mm512_loadu_ps(from); }
+  static void store(V value, float* to) { _mm512_storeu_ps(to, value); }
+  static V load_word(const float* from) { return load(from); }
+  static void store_word(V value, float* to) { store(value, to); }
+  static V word(V value, V /*the same*/) { return value; }
+  static V all(float value) { return _mm512_set1_ps(value); }
+  static V multiply_add(V a, V b, V sum) { return _mm512_fmadd_ps(a, b, sum); }
 };
 
+#include "runtime/device/cpu/convolution/winograd_filters_avx512.h"
+#include "runtime/device/cpu/convolution/winograd_lines.h"
 #include "runtime/device/cpu/convolution/winograd_loops_impl.h"
+
+const WinogradLoops kSmall = loops_of<SmallTile>(), kLarge = loops_of<LargeTile>();
 
 }  // namespace
 
-const WinogradLoops* const kWinogradF32 = &kLoops;
+const WinogradTable kWinogradF32{&kSmall, &kLarge};
 
 }  // namespace dtrain::cpu::avx512
 
@@ -34,7 +44,7 @@ DTRAIN_TARGET_END
 
 namespace dtrain::cpu::avx512 {
 
-const WinogradLoops* const kWinogradF32 = nullptr;
+const WinogradTable kWinogradF32;
 
 }  // namespace dtrain::cpu::avx512
 

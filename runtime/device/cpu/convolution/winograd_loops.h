@@ -1,5 +1,5 @@
-// The inner loops of winograd.h, compiled once for each kind of element. A word is 32 bits: one f32, or two
-// bf16 that are multiplied and added together.
+// The inner loops of winograd.h, compiled once for each kind of element, size of tile and length of vectors.
+// A word is 32 bits: one f32, or two bf16 that are multiplied and added together.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,6 @@
 #include "runtime/base/dtype.h"
 
 namespace dtrain::cpu {
-
-inline constexpr std::int64_t kTaps = 16;          ///< of a transformed tile or filter: 4 x 4
-inline constexpr std::int64_t kTilePixels = 16;    ///< of the input under one tile: 4 x 4
-inline constexpr std::int64_t kOutputPixels = 4;   ///< of one tile of the output: 2 x 2
-inline constexpr std::int64_t kProductRows = 14;   ///< rows of a product come in multiples of this
-inline constexpr std::int64_t kProductWidth = 32;  ///< and its columns in multiples of this
-inline constexpr std::int64_t kGradientRows = 8;   ///< the same for the rows of a sum of products
 
 /// Words as [tap][row][pitch]; the pitch is padded so that rows do not meet in one set of the cache.
 struct TapWords {
@@ -34,9 +27,15 @@ struct FilterOrder {
   bool flipped = false;
 };
 
-/// `pixels` are addresses of channels-last pixels: kTilePixels or kOutputPixels for each tile.
+/// `pixels` are addresses of channels-last pixels: window² or tile² for each tile.
 struct WinogradLoops {
-  std::int64_t pack;  ///< elements a word
+  std::int64_t pack;          ///< elements a word
+  std::int64_t tile;          ///< rows and columns of the output under one tile
+  std::int64_t product_rows;  ///< rows of a product come in multiples of this, its columns in multiples of 32
+  std::int64_t gradient_rows;  ///< the same for the rows of a sum of products; divides 32
+
+  std::int64_t window() const noexcept { return tile + 2; }           ///< rows and columns of the input
+  std::int64_t taps() const noexcept { return window() * window(); }  ///< of a transformed tile or filter
 
   /// V = Bᵀ d B as [tap][tile][channels / pack words].
   void (*input)(std::int64_t tiles, std::int64_t channels, const void* const* pixels, const TapWords& to);
@@ -49,8 +48,8 @@ struct WinogradLoops {
   /// Aᵀ m A + bias; a null pixel is not written. m is f32, bias may be null.
   void (*output)(std::int64_t tiles, std::int64_t channels, const TapWords& from, const float* bias,
                  void* const* pixels);
-  /// U = G w Gᵀ as [tap][lanes / kProductWidth][depth / pack][kProductWidth words]; `weight` is f32 or bf16.
-  /// Taps are `tap_pitch` words apart, for lanes that are a part of all.
+  /// U = G w Gᵀ as product() takes it: [tap][block][depth / pack][words of a block of lanes], a block being
+  /// some lanes that 32 is a multiple of. `weight` is f32 or bf16. Taps are `tap_pitch` words apart.
   void (*filter)(const FilterOrder& order, const void* weight, DType dtype, float* to,
                  std::int64_t tap_pitch);
   /// weight[lane · lane_stride + depth · depth_stride + …] = Gᵀ p G of p [tap][depth][lanes].
@@ -64,13 +63,27 @@ struct WinogradLoops {
                       std::int64_t c_pitch);
 };
 
-/// The loops for elements of `dtype`, or null where this processor has none or has something faster.
-const WinogradLoops* winograd_loops(DType dtype) noexcept;
+/// Sizes of tiles that there are.
+inline constexpr std::int64_t kSmallTile = 2, kLargeTile = 4;
 
+/// The loops for elements of `dtype`, or null where this processor has none or has something faster. bf16 has
+/// small tiles only.
+const WinogradLoops* winograd_loops(DType dtype, std::int64_t tile) noexcept;
+
+/// The loops of one file: null where it was not compiled for this kind of processor.
+struct WinogradTable {
+  const WinogradLoops *small = nullptr, *large = nullptr;
+};
+
+namespace baseline {
+extern const WinogradTable kWinogradF32;
+}
+namespace avx2 {
+extern const WinogradTable kWinogradF32;
+}
 namespace avx512 {
-/// Null where this was not compiled for x86.
-extern const WinogradLoops* const kWinogradF32;
-extern const WinogradLoops* const kWinogradBf16;
+extern const WinogradTable kWinogradF32;
+extern const WinogradTable kWinogradBf16;
 }  // namespace avx512
 
 }  // namespace dtrain::cpu

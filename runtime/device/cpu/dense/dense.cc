@@ -103,10 +103,9 @@ void CpuKernels::matmul(const View& a, const View& b, const View& given_bias, Ac
   to.finish();
 }
 
-// Not in f32: a relu whose input is almost zero would go another way than PyTorch's.
 bool CpuKernels::fast_conv2d(const Conv2dGeometry& geometry, const View& input, const View& weight,
                              const View& bias, const View& output) {
-  if (input.dtype == DType::bf16 && is_dense_f32(bias) && winograd_can(geometry, input, weight, output)) {
+  if (is_dense_f32(bias) && winograd_can(geometry, input, weight, output)) {
     winograd_forward(input, weight, bias, output, winograd_scratch_);
     return true;
   }
