@@ -126,30 +126,51 @@ void WorkerTrees::begin_ending(int signal) {
 }
 
 // False where the rest of the worker must wait for this process.
-bool WorkerTrees::end_from(const Process& process, bool orphaned, std::vector<Addressed>& asked) {
-  std::optional<Manner>& manner = known_.at(key_of(process)).manner;
-  if (!manner) {
-    manner = manner_of_(process, signal_);
+bool WorkerTrees::end_from(const Process& process, bool orphaned, Round& round) const {
+  const Known& known = known_.at(key_of(process));
+  const Manner manner = known.manner ? *known.manner : manner_of_(process, signal_);
+  const std::size_t place = round.found.size();
+  const bool is_new = !known.manner && is_alive(process);
+  if (is_new) {
     // What a shell has put into the background ignores Ctrl-C.
-    const bool deaf = *manner == Manner::ignores && orphaned;
-    if (is_alive(process)) asked.push_back({process, deaf ? SIGTERM : signal_});
+    const bool deaf = manner == Manner::ignores && orphaned;
+    round.found.push_back({process, deaf ? SIGTERM : signal_, manner});
   }
-  if (is_alive(process) && *manner == Manner::handles && !comes_from_keyboard(signal_)) return false;
+  if (is_alive(process) && manner == Manner::handles && !comes_from_keyboard(signal_)) {
+    ++round.handlers;
+    round.with_handler.insert(known.worker);
+    return false;
+  }
+  const int handlers = round.handlers;
   bool free = true;
   for (const Process* child : children_of(process.pid)) {
     const bool came_since = is_alive(process) && !known_.at(key_of(*child)).was_there;
-    free = !came_since && end_from(*child, orphaned, asked) && free;
+    free = !came_since && end_from(*child, orphaned, round) && free;
   }
+  if (is_new) round.found[place].leads = round.handlers > handlers;
   return free;
 }
 
-std::vector<Addressed> WorkerTrees::to_end() {
+// But for those that would die beside one that handles the signal: it may print to them, or read from them.
+std::vector<Addressed> WorkerTrees::ask(const Round& round) {
   std::vector<Addressed> asked;
+  for (const auto& [process, signal, manner, leads] : round.found) {
+    Known& known = known_.at(key_of(process));
+    const bool stands_by = manner == Manner::dies && !leads && !is_first(process) && known.worker != kNobody;
+    if (stands_by && round.with_handler.contains(known.worker)) continue;
+    known.manner = manner;
+    asked.push_back({process, signal});
+  }
+  return asked;
+}
+
+std::vector<Addressed> WorkerTrees::to_end() {
+  Round round;
   const std::vector<const Process*> roots = children_of(subreaper_);
   std::vector<bool> waited_for(firsts_.size(), false);
   for (const Process* root : roots) {
     const int worker = known_.at(key_of(*root)).worker;
-    if (is_first(*root) && !end_from(*root, false, asked))
+    if (is_first(*root) && !end_from(*root, false, round))
       waited_for[static_cast<std::size_t>(worker)] = true;
   }
   const bool any_running = std::find(running_.begin(), running_.end(), true) != running_.end();
@@ -158,9 +179,9 @@ std::vector<Addressed> WorkerTrees::to_end() {
     const int worker = known_.at(key_of(*root)).worker;
     // Whose nobody knows is asked last.
     if (worker == kNobody ? any_running : waited_for[static_cast<std::size_t>(worker)]) continue;
-    end_from(*root, !is_running(worker), asked);
+    end_from(*root, !is_running(worker), round);
   }
-  return asked;
+  return ask(round);
 }
 
 // False where the rest of the worker is none of our business.

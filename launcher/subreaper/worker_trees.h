@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -57,7 +58,8 @@ class WorkerTrees {
   /// Who of those below is to get that signal now. Each process is returned once. First a worker's first
   /// process; below one that handles the signal nobody is told before that has ended, since it may need what
   /// it has started. Below any other (a shell, which passes nothing on), everybody is, but for what it has
-  /// started since (a trap's commands): that is how it ends.
+  /// started since (a trap's commands): that is how it ends; and for what would die beside one that handles
+  /// the signal, as the `tee` that it prints to, before that has ended.
   std::vector<Addressed> to_end();
 
   /// Who of a worker's is to get a signal that asks for something (SIGUSR1): as with to_end(), but nobody who
@@ -72,13 +74,26 @@ class WorkerTrees {
     bool was_there = false;        // when the job was told to end
   };
   using Key = std::pair<pid_t, std::uint64_t>;
+  /// Whom a round of to_end() has come across.
+  struct Round {
+    struct Found {
+      Process process;
+      int signal = 0;
+      Manner manner = Manner::dies;
+      bool leads = false;  // to one that handles the signal
+    };
+    std::vector<Found> found;    // not asked yet
+    int handlers = 0;            // alive, asked or not
+    std::set<int> with_handler;  // workers that have one
+  };
   static constexpr int kNobody = -1;
   static Key key_of(const Process& process) { return {process.pid, process.started}; }
 
   int owner_of(const Process& process, const std::map<pid_t, int>& by_pid) const;
   bool is_first(const Process& process) const;
   std::vector<const Process*> children_of(pid_t parent) const;
-  bool end_from(const Process& process, bool orphaned, std::vector<Addressed>& asked);
+  bool end_from(const Process& process, bool orphaned, Round& round) const;
+  std::vector<Addressed> ask(const Round& round);
   bool tell_from(const Process& process, int signal, std::vector<Addressed>& told) const;
 
   pid_t subreaper_;

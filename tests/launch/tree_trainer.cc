@@ -1,7 +1,7 @@
 // A worker that needs a helper process to save, as a trainer needs those that load its data: prints "up",
-// then SIGTERM makes it ask the helper for a word, write that to the file in its first argument, and exit
-// with 0; SIGUSR1 makes it do the same and go on. The helper handles no signal. With a second argument it
-// takes that many milliseconds to save, while its saving file says so.
+// then SIGTERM makes it print "saving", ask the helper for a word, write that to the file in its first
+// argument, and exit with 0; SIGUSR1 makes it do the same and go on. The helper handles no signal. With a
+// second argument it takes that many milliseconds to save, while its saving file says so.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -23,12 +23,13 @@ namespace {
   ::_exit(0);
 }
 
-// False when the helper is gone.
+// False when the helper is gone, or whoever reads what it prints.
 bool save(const std::string& path, int ask, int answered, int milliseconds) {
   const char* flag = std::getenv("DTRAIN_SAVING_FILE");
   if (milliseconds > 0 && flag != nullptr) ::close(::open(flag, O_WRONLY | O_CREAT, 0600));
   ::usleep(static_cast<useconds_t>(milliseconds) * 1000);
   std::array<char, 6> word;
+  if (::write(STDOUT_FILENO, "saving\n", 7) != 7) return false;
   if (::write(ask, "?", 1) != 1 || ::read(answered, word.data(), word.size()) != 6) return false;
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
   const bool written = ::write(file, word.data(), word.size()) == 6;

@@ -39,7 +39,8 @@ class Trees : public ::testing::Test {
   }
   std::map<std::string, std::string> environment(int saving_ms = 0) const {
     return {{"TRAINER",
-             std::string(kTrainer) + " " + (folder_ / "saved").string() + " " + std::to_string(saving_ms)}};
+             std::string(kTrainer) + " " + (folder_ / "saved").string() + " " + std::to_string(saving_ms)},
+            {"FIFO", (folder_ / "fifo").string()}};
   }
   static bool is_up(const Running& job, int workers = 1) {
     const std::string out = job.out();
@@ -98,7 +99,9 @@ INSTANTIATE_TEST_SUITE_P(Trees, Wrapped,
                          ::testing::Values("exec $TRAINER", "$TRAINER; exit $?",
                                            "sh -c '$TRAINER; true'; true",
                                            "trap 'echo bye' TERM USR1; $TRAINER; exit $?",
-                                           "setsid $TRAINER; exit $?", "$TRAINER & wait"));
+                                           "setsid $TRAINER; exit $?", "$TRAINER & wait", "$TRAINER | cat",
+                                           "trap 'echo bye' TERM USR1; $TRAINER | (cat; true)",
+                                           "mkfifo $FIFO; cat <$FIFO & $TRAINER >$FIFO"));
 
 TEST_F(Trees, ASignalThatNobodyHandlesKillsNobodyAndIsTakenWhenSomebodyDoes) {
   Running job(launch_command({write_script("echo up; until [ -e $DIR/go ]; do sleep 0.05; done; "
@@ -177,7 +180,7 @@ TEST_F(Trees, ARestartWaitsForWhatTheFailedWorkerLeft) {
   ASSERT_TRUE(eventually([&] { return is_up(job); })) << job.err();
   std::ofstream(folder_ / "fail") << "now\n";
   EXPECT_EQ(job.wait(), 0) << job.err();
-  EXPECT_EQ(job.out(), "up\nsaved\n") << job.err();
+  EXPECT_EQ(job.out(), "up\nsaving\nsaved\n") << job.err();
 }
 
 }  // namespace

@@ -114,6 +114,31 @@ TEST_F(WorkerTreesTest, BelowAShellTheTrainerIsAskedAndItsHelpersAreNot) {
   }
 }
 
+// python3 train.py | tee log
+TEST_F(WorkerTreesTest, WhatATrainerPrintsToOutlivesIt) {
+  for (const Manner shell : {Manner::dies, Manner::waits, Manner::ignores}) {
+    all_.clear();
+    signal_ = 0;
+    trees_.on_start(0, 100);
+    add(100, kSubreaper, shell);
+    add(101, 100, Manner::dies);  // tee, of a process substitution
+    add(102, 100, Manner::dies);  // a wrapper
+    add(103, 102, Manner::handles);
+    add(104, 100, Manner::dies);  // tee, of a pipeline
+    trees_.on_start(1, 200);
+    add(200, kSubreaper, Manner::dies);
+    add(201, 200, Manner::dies);
+    EXPECT_THAT(asked(SIGTERM), ElementsAre(100, 102, 103, 200, 201)) << "the other worker has no trainer";
+    trees_.on_end(0);
+    remove(100);
+    remove(102);
+    EXPECT_THAT(asked_next(), IsEmpty()) << "the trainer still saves";
+    remove(103);
+    EXPECT_THAT(asked_next(), ElementsAre(101, 104));
+    trees_.on_end(1);
+  }
+}
+
 TEST_F(WorkerTreesTest, CommandsOfATrapAreLeftAlone) {
   for (const int signal : {SIGTERM, SIGINT}) {
     all_.clear();
