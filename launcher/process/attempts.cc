@@ -1,11 +1,13 @@
 // Folders, limits and ports of all starts; starting and reporting one.
 #include "launcher/process/attempts.h"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <system_error>
 
 #include "cluster/net/endpoint.h"
 #include "launcher/output/log_lock.h"
@@ -160,13 +162,20 @@ void Attempts::report(const GroupResult& result) {
 }
 
 int Attempts::exit_code(const GroupResult& result) {
+  if (result.subreaper_error && !result.first_failed) return static_cast<int>(ExitCode::system);
   return result.subreaper_lost && result.exit_code == 0 ? static_cast<int>(ExitCode::failure)
                                                         : result.exit_code;
 }
 
 std::vector<std::string> Attempts::troubles(const GroupResult& result) {
   std::vector<std::string> lines;
-  if (result.subreaper_lost) lines.push_back("the subreaper process was killed; its workers have been ended");
+  if (result.subreaper_error)
+    lines.push_back(fmt::format(
+        "the subreaper process, which starts the workers, cannot begin: {}{}",
+        std::generic_category().message(*result.subreaper_error),
+        *result.subreaper_error == EAGAIN ? "; raise the limit: ulimit -u, pids.max of the cgroup" : ""));
+  else if (result.subreaper_lost)
+    lines.push_back("the subreaper process was killed; its workers have been ended");
   for (const std::string& process : result.stuck)
     lines.push_back("stuck: " + process + " does not end on SIGKILL and is left behind");
   return lines;

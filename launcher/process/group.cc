@@ -63,6 +63,7 @@ GroupResult GroupRun::run() {
   GroupResult result = supervisor_.result();
   result.fenced = fenced_;
   result.subreaper_lost = subreaper_lost_;
+  result.subreaper_error = subreaper_error_;
   result.stuck = stuck_;
   if (result.first_failed) result.failure = failure_of(*result.first_failed);
   return result;
@@ -255,6 +256,9 @@ void GroupRun::take_event_of_group(const Event& event) {
     case Event::Kind::fenced:
       fenced_ = true;
       return carry_out(supervisor_.on_kill(clock_.now()));
+    case Event::Kind::unable:
+      subreaper_error_ = static_cast<int>(event.value);
+      return;
     case Event::Kind::held:
       return console_.complain(
           "the subreaper process stands still, held in the kernel or by a debugger, and a process that it "

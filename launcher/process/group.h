@@ -68,6 +68,7 @@ class GroupRun {
   std::optional<int> told_failed_;  // local rank that was reported to the other nodes
   bool ended_by_others_ = false;    // the other nodes ended this start
   bool subreaper_ended_ = false, subreaper_lost_ = false, given_up_ = false, fenced_ = false;
+  std::optional<int> subreaper_error_;
   std::vector<std::string> stuck_;
   Leftovers leftovers_;
 };

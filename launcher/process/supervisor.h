@@ -25,7 +25,8 @@ struct GroupResult {
   std::optional<int> signal;            ///< the job was ended by this signal from outside
   std::optional<Failure> failure = {};  ///< of first_failed
   bool fenced = false;                  ///< the lease ran out, and subreaper or guard have ended the workers
-  bool subreaper_lost = false;          ///< it was killed; its workers have been ended
+  bool subreaper_lost = false;          ///< it ended before its workers, which have been ended
+  std::optional<int> subreaper_error = {};  ///< errno of what kept it from its work; empty: it was killed
   std::vector<std::string> stuck = {};  ///< processes that could not be ended, not even by SIGKILL, in words
 };
 

@@ -30,6 +30,10 @@ constexpr Duration kSubreaperPatience = std::chrono::milliseconds(500);
 constexpr Duration kLook = std::chrono::seconds(1);
 constexpr int kLooks = 4;
 
+void tell(int socket, const Event& event) {
+  ::send(socket, &event, sizeof event, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 class GuardProcess {
  public:
   GuardProcess(const GuardSettings& settings, const std::function<int()>& subreaper)
@@ -64,6 +68,8 @@ class GuardProcess {
       // The guard's death wakes a subreaper that was stopped: it may be the launcher's death too.
       ::prctl(PR_SET_PDEATHSIG, SIGCONT);
       code = subreaper();
+    } catch (const SystemError& error) {
+      tell(settings_.socket, {Event::Kind::unable, -1, error.error_number(), 0});
     } catch (const std::exception&) {
       // The launcher sees the workers' ends missing and says so.
     }
@@ -79,7 +85,7 @@ class GuardProcess {
   int end_all() {
     if (!status_) take_over();
     const std::vector<Process> stuck = end_descendants(Deadline::after(kStuckAfter));
-    for (const Process& process : stuck) tell({Event::Kind::stuck, -1, process.pid, 0});
+    for (const Process& process : stuck) tell(settings_.socket, {Event::Kind::stuck, -1, process.pid, 0});
     return stuck.empty() ? 0 : kSubreaperLeftSome;
   }
 
@@ -103,12 +109,8 @@ class GuardProcess {
       if (ended == subreaper_)
         status_ = status;
       else if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
-        tell({Event::Kind::left, ended, status, 0});
+        tell(settings_.socket, {Event::Kind::left, ended, status, 0});
     }
-  }
-
-  void tell(const Event& event) const {
-    ::send(settings_.socket, &event, sizeof event, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
   void wait() {
@@ -136,7 +138,7 @@ class GuardProcess {
     const bool waits = !subreaper || subreaper->state == 'S' || subreaper->state == 'R';
     looks_ = !waits && has_ended_child(subreaper_) ? looks_ + 1 : 0;
     if (looks_ < kLooks) return;
-    tell({Event::Kind::held, -1, 0, 0});
+    tell(settings_.socket, {Event::Kind::held, -1, 0, 0});
     patience_ = Deadline::after(Duration::zero());
   }
 
@@ -156,6 +158,8 @@ void run_guard(const GuardSettings& settings, const std::function<int()>& subrea
   int code = 1;
   try {
     code = GuardProcess(settings, subreaper).run();
+  } catch (const SystemError& error) {
+    tell(settings.socket, {Event::Kind::unable, -1, error.error_number(), 0});
   } catch (const std::exception&) {
     // Without a subreaper there are no workers; the launcher sees the line end.
   }

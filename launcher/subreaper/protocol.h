@@ -24,6 +24,7 @@ struct Event {
     stuck,      ///< value: pid of a process that cannot be ended; worker is -1
     held,       ///< the subreaper stands still and is being taken the place of; worker is -1
     left,       ///< value: wait status of a process that the subreaper has not reaped; worker is its pid
+    unable,     ///< subreaper or guard could not begin; value: errno; worker is -1
   };
   Kind kind;
   std::int32_t worker;
