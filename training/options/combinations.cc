@@ -21,6 +21,10 @@ bool is_given(const Options& options, const std::string& name) {
   return options.has(name) && options.at(name).source != "default";
 }
 
+bool is_one_of(const Asked& asked, std::initializer_list<std::string_view> optimizers) {
+  return std::ranges::find(optimizers, asked.options.text("optimizer")) != optimizers.end();
+}
+
 /// What can be asked for by an option.
 struct Form {
   std::string_view option;
@@ -66,12 +70,33 @@ constexpr Form
     kSeveralServers{"servers", "--servers 2 and more", "0 or 1", DTRAIN_WHERE(asked.config.servers > 1)},
     kAsync{"update", "--update async", "sync", DTRAIN_WHERE(asked.config.update == ServerUpdate::async)},
     kMaxStaleness{"max-staleness", "--max-staleness", "nothing", DTRAIN_GIVEN("max-staleness")},
-    kLayerwise{"optimizer", "--optimizer lars and lamb", "one without a rate for each layer", DTRAIN_WHERE(asked.options.text("optimizer") == "lars" || asked.options.text("optimizer") == "lamb")},
+    kLayerwise{"optimizer", "--optimizer lars and lamb", "one without a rate for each layer", DTRAIN_WHERE(is_one_of(asked, {"lars", "lamb"}))},
+    kSgd{"optimizer", "--optimizer sgd", "another", DTRAIN_WHERE(is_one_of(asked, {"sgd"}))},
+    kMoments{"optimizer", "--optimizer adam, adamw or lamb", "another", DTRAIN_WHERE(is_one_of(asked, {"adam", "adamw", "lamb"}))},
+    kRmsProp{"optimizer", "--optimizer rmsprop", "another", DTRAIN_WHERE(is_one_of(asked, {"rmsprop"}))},
+    kAdagrad{"optimizer", "--optimizer adagrad", "another", DTRAIN_WHERE(is_one_of(asked, {"adagrad"}))},
+    kLars{"optimizer", "--optimizer lars", "another", DTRAIN_WHERE(is_one_of(asked, {"lars"}))},
+    kTakesMomentum{"optimizer", "--optimizer sgd, rmsprop or lars", "another", DTRAIN_WHERE(is_one_of(asked, {"sgd", "rmsprop", "lars"}))},
+    kTakesEps{"optimizer", "--optimizer adam, adamw, lamb, rmsprop or adagrad", "another", DTRAIN_WHERE(!is_one_of(asked, {"sgd", "lars"}))},
+    kMomentum{"momentum", "--momentum", "0", DTRAIN_WHERE(asked.config.momentum > 0)},
+    kDampening{"dampening", "--dampening", "0", DTRAIN_WHERE(asked.config.dampening > 0)},
     kNesterov{"nesterov", "--nesterov", "nothing", DTRAIN_WHERE(asked.config.nesterov)},
     kPlainMomentum{"momentum", "--momentum", "0", DTRAIN_WHERE(asked.config.momentum > 0 && asked.config.dampening == 0)},
+    kBetas{"betas", "--betas", "nothing", DTRAIN_GIVEN("betas")},
+    kEps{"eps", "--eps", "nothing", DTRAIN_GIVEN("eps")},
+    kAlpha{"alpha", "--alpha", "nothing", DTRAIN_GIVEN("alpha")},
+    kCentered{"centered", "--centered", "nothing", DTRAIN_WHERE(asked.config.centered)},
+    kLrDecay{"lr-decay", "--lr-decay", "0", DTRAIN_WHERE(asked.config.lr_decay > 0)},
+    kAccumulator{"initial-accumulator", "--initial-accumulator", "0", DTRAIN_WHERE(asked.config.initial_accumulator > 0)},
+    kTrust{"trust", "--trust", "nothing", DTRAIN_GIVEN("trust")},
     kClipNorm{"clip-grad-norm", "--clip-grad-norm", "nothing", DTRAIN_GIVEN("clip-grad-norm")},
     kStepDecay{"lr-schedule", "--lr-schedule step", "constant or cosine", DTRAIN_WHERE(asked.config.lr_kind == LrKind::step)},
     kDecayEvery{"lr-decay-every", "--lr-decay-every", "nothing", DTRAIN_GIVEN("lr-decay-every")},
+    kGamma{"lr-gamma", "--lr-gamma", "nothing", DTRAIN_GIVEN("lr-gamma")},
+    kCosine{"lr-schedule", "--lr-schedule cosine", "constant or step", DTRAIN_WHERE(asked.config.lr_kind == LrKind::cosine)},
+    kMinLr{"min-lr", "--min-lr", "nothing", DTRAIN_GIVEN("min-lr")},
+    kScaleLr{"scale-lr", "--scale-lr", "none", DTRAIN_WHERE(asked.options.text("scale-lr") != "none")},
+    kBaseBatch{"base-batch-size", "--base-batch-size", "nothing", DTRAIN_GIVEN("base-batch-size")},
     kDevice{"device", "--device", "nothing", DTRAIN_WHERE(asked.config.device != "auto")},
     kDevices{"devices", "--devices", "nothing", DTRAIN_GIVEN("devices")},
     kStageDevices{"devices", "--devices", "nothing", DTRAIN_WHERE(asked.config.device_stages > 0)},
@@ -174,8 +199,22 @@ constexpr Need kNeeds[] = {
     {kMaxStaleness, kAsync, "--update async with it, with --servers N"},
     {kPlaceAuto, kDevices, "--devices with auto, as in cpu:0,cpu:1"},
     {kUpdateOnHost, kSeveralDevices, "--devices with it"},
+    {kMomentum, kTakesMomentum, "--optimizer sgd, rmsprop or lars with it, which have momentum"},
+    {kDampening, kSgd, "--optimizer sgd with it"},
+    {kNesterov, kSgd, "--optimizer sgd with it"},
     {kNesterov, kPlainMomentum, "--momentum above 0 and --dampening 0 with it"},
+    {kBetas, kMoments, "--optimizer adam, adamw or lamb with it, which have moments"},
+    {kEps, kTakesEps, "--optimizer adam, adamw, lamb, rmsprop or adagrad with it"},
+    {kAlpha, kRmsProp, "--optimizer rmsprop with it"},
+    {kCentered, kRmsProp, "--optimizer rmsprop with it"},
+    {kLrDecay, kAdagrad, "--optimizer adagrad with it; --lr-schedule is for the others"},
+    {kAccumulator, kAdagrad, "--optimizer adagrad with it"},
+    {kTrust, kLars, "--optimizer lars with it"},
     {kStepDecay, kDecayEvery, "--lr-decay-every N (optimizer steps) with it"},
+    {kDecayEvery, kStepDecay, "--lr-schedule step with it"},
+    {kGamma, kStepDecay, "--lr-schedule step with it"},
+    {kMinLr, kCosine, "--lr-schedule cosine with it"},
+    {kBaseBatch, kScaleLr, "--scale-lr linear or sqrt with it"},
     {kTraceSteps, kTrace, "--trace FILE or --trace auto with it"},
 };
 // clang-format on

@@ -136,23 +136,65 @@ TEST(Combinations, WhatNeedsAnotherSaysWhich) {
   EXPECT_THAT(refusal_of("--update-on host"), HasSubstr("expected --devices with it"));
   EXPECT_THAT(refusal_of("--nesterov --momentum 0.9 --dampening 0.1"), HasSubstr("--dampening 0 with it"));
   EXPECT_THAT(refusal_of("--lr-schedule step"), HasSubstr("expected --lr-decay-every N"));
+  for (const char* line : {"--lr-decay-every 5", "--lr-gamma 0.5", "--lr-gamma 0.1 --lr-schedule cosine"})
+    EXPECT_THAT(refusal_of(line), HasSubstr("expected --lr-schedule step with it")) << line;
+  for (const char* line : {"--min-lr 0.01", "--min-lr 0 --lr-schedule step --lr-decay-every 5"})
+    EXPECT_THAT(refusal_of(line), HasSubstr("expected --lr-schedule cosine with it")) << line;
+  EXPECT_THAT(refusal_of("--base-batch-size 512"), HasSubstr("expected --scale-lr linear or sqrt with it"));
   EXPECT_THAT(refusal_of("--trace-steps 1:2"), HasSubstr("expected --trace FILE"));
+}
+
+// As torch.optim, whose optimizers refuse what they do not have.
+TEST(Combinations, AnOptionOfAnotherOptimizerIsRefused) {
+  const std::pair<std::string, std::set<std::string>> options[] = {
+      {"--momentum 0.9", {"sgd", "rmsprop", "lars"}},
+      {"--dampening 0.1", {"sgd"}},
+      {"--nesterov --momentum 0.9", {"sgd"}},
+      {"--betas 0.9,0.95", {"adam", "adamw", "lamb"}},
+      {"--eps 1e-8", {"adam", "adamw", "lamb", "rmsprop", "adagrad"}},
+      {"--alpha 0.9", {"rmsprop"}},
+      {"--centered", {"rmsprop"}},
+      {"--lr-decay 0.1", {"adagrad"}},
+      {"--initial-accumulator 1", {"adagrad"}},
+      {"--trust 0.1", {"lars"}},
+  };
+  for (const auto& [line, optimizers] : options) {
+    for (const char* optimizer : {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lars", "lamb"}) {
+      const std::string refusal = refusal_of(line + " --optimizer " + optimizer);
+      if (optimizers.contains(optimizer)) {
+        EXPECT_EQ(refusal, "") << line << " " << optimizer;
+      } else {
+        EXPECT_THAT(refusal, HasSubstr("expected --optimizer ")) << line << " " << optimizer;
+      }
+    }
+  }
 }
 
 TEST(Combinations, OthersGoTogether) {
   for (const char* line :
-       {"--virtual-workers 4 --shard optimizer", "--virtual-workers 4 --pipeline 2 --tensor 2",
+       {"--virtual-workers 4 --shard optimizer",
+        "--virtual-workers 4 --pipeline 2 --tensor 2",
         "--virtual-workers 4 --place conv1=cpu:0,fc1=cpu:1 --optimizer lars --shard optimizer",
         "--compress fp16 --tensor 2 --shard optimizer --sync-batch-norm",
-        "--compress powersgd:2 --pipeline 2", "--shard gradients --pipeline 2 --schedule interleaved",
-        "--shard parameters --shard-group 2", "--devices cpu:0,cpu:1 --shard gradients --update-on host",
-        "--devices cpu:0,cpu:1 --sync-every 2", "--sync-every 2 --sync-batch-norm",
-        "--sync-every 2 --outer-lr 0.7", "--sync-every 2 --outer-lr 0.7 --shard optimizer --shard-group 2",
+        "--compress powersgd:2 --pipeline 2",
+        "--shard gradients --pipeline 2 --schedule interleaved",
+        "--shard parameters --shard-group 2",
+        "--devices cpu:0,cpu:1 --shard gradients --update-on host",
+        "--devices cpu:0,cpu:1 --sync-every 2",
+        "--sync-every 2 --sync-batch-norm",
+        "--sync-every 2 --outer-lr 0.7",
+        "--sync-every 2 --outer-lr 0.7 --shard optimizer --shard-group 2",
         "--sync-every 2 --outer-lr 0.7 --shard parameters",
-        "--sync-every 2 --outer-lr 0.7 --outer-momentum 0", "--servers 1 --clip-grad-norm 1 --optimizer lars",
+        "--sync-every 2 --outer-lr 0.7 --outer-momentum 0",
+        "--servers 1 --clip-grad-norm 1 --optimizer lars",
         "--servers 2 --update async --max-staleness 2",
-        "--pipeline 2 --devices cpu:0,cpu:1 --shard optimizer", "--thread-workers 4 --mesh dp=2,pp=2",
-        "--nesterov --momentum 0.9"})
+        "--pipeline 2 --devices cpu:0,cpu:1 --shard optimizer",
+        "--thread-workers 4 --mesh dp=2,pp=2",
+        "--nesterov --momentum 0.9",
+        "--momentum 0 --dampening 0 --lr-decay 0 --optimizer adamw",
+        "--lr-schedule step --lr-decay-every 5 --lr-gamma 0.5",
+        "--lr-schedule cosine --min-lr 0.01",
+        "--scale-lr sqrt --base-batch-size 512"})
     EXPECT_EQ(refusal_of(line), "") << line;
 }
 
