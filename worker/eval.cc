@@ -63,7 +63,7 @@ void check_data(const SavedWeights& weights, const DataFingerprint& found, bool 
     throw UsageError(fmt::format("--dataset: expected samples of {}, as {} was trained on, got {}",
                                  learned->fields, weights.path.string(), found.fields));
   }
-  if (!own || learned->test == found.test) return;
+  if (!own || fits(learned->test, found.test)) return;
   log.write(LogLevel::warning,
             fmt::format("the held-out samples are not those of {}: {} then, {} now", weights.path.string(),
                         learned->test.to_string(), found.test.to_string()));

@@ -7,35 +7,17 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
 #include <vector>
 
+#include "runtime/data/cache/content_hash.h"
 #include "runtime/data/formats/text.h"
 
 namespace dtrain {
 namespace {
 
-constexpr std::int64_t kMostBytes = 4 << 20, kLeastSamples = 16;
+constexpr std::int64_t kMostBytes = 4 << 20, kMostBytesInMemory = 256 << 20, kLeastSamples = 16;
 constexpr const char *kFields = "data-fields", *kTrain = "data-train", *kTest = "data-test";
-
-/// As FNV-1a, but eight bytes at a time: not against forgery, against mistakes.
-class Hash {
- public:
-  /// `bytes` is a multiple of eight long.
-  void add(std::span<const std::byte> bytes) noexcept {
-    for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) {
-      std::uint64_t word = 0;
-      std::memcpy(&word, bytes.data() + at, sizeof word);
-      value_ = (value_ ^ word) * kPrime;
-      value_ ^= value_ >> 32U;  // high bits count too
-    }
-  }
-  std::uint64_t value() const noexcept { return value_; }
-
- private:
-  static constexpr std::uint64_t kPrime = 0x100000001b3;
-  std::uint64_t value_ = 0xcbf29ce484222325;
-};
+constexpr const char* kMore = "-more";  // behind the name of a split: an entry of its own, for older versions
 
 /// True, too, where `view` is of another type than `dtype`, which T is.
 template <class T>
@@ -79,6 +61,12 @@ class SampleMemory {
 
 std::string text_of(const SplitFingerprint& split) { return fmt::format("{} {}", split.size, split.content); }
 
+void add_entries(const char* name, const SplitFingerprint& split,
+                 std::map<std::string, std::string>& entries) {
+  entries.emplace(name, text_of(split));
+  if (!split.more.empty()) entries.emplace(std::string(name) + kMore, split.more);
+}
+
 std::optional<SplitFingerprint> split_of(const std::map<std::string, std::string>& entries,
                                          const char* name) {
   const auto found = entries.find(name);
@@ -88,13 +76,31 @@ std::optional<SplitFingerprint> split_of(const std::map<std::string, std::string
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), split.size);
   if (error != std::errc() || end == text.data() + text.size()) return std::nullopt;
   split.content = text.substr(static_cast<std::size_t>(end - text.data()) + 1);
+  const auto more = entries.find(std::string(name) + kMore);
+  if (more != entries.end()) split.more = more->second;
   return split;
+}
+
+/// Over `count` of the first `size` samples; empty where one of them is not finite.
+std::string hash_of(const Source& source, std::int64_t size, std::int64_t count, SampleMemory& sample) {
+  ContentHash hash;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t index = evenly_spread(i, count, size);
+    KeyedGenerator generator(0, 0, static_cast<std::uint64_t>(index));
+    read_sample(source, index, sample.views(), generator);
+    if (!sample.is_finite()) return "";
+    hash.add(sample.bytes());
+  }
+  return hash.text();
 }
 
 }  // namespace
 
 std::string SplitFingerprint::to_string() const {
-  return fmt::format("{} samples (content {})", size, content.empty() ? "not finite" : content);
+  return fmt::format("{} samples (content {})", size,
+                     content.empty() ? "not finite"
+                     : more.empty()  ? content
+                                     : more);
 }
 
 std::string describe_with_columns(std::span<const Field> fields) {
@@ -110,17 +116,15 @@ std::string describe_with_columns(std::span<const Field> fields) {
 SplitFingerprint fingerprint(const Source& source, std::int64_t size) {
   SampleMemory sample(source.fields());
   const auto bytes = static_cast<std::int64_t>(std::max<std::size_t>(sample.bytes().size(), 1));
-  const std::int64_t count = std::min(size, std::max(kMostBytes / bytes, kLeastSamples));
-  Hash hash;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t index =
-        count == size ? i : static_cast<std::int64_t>(static_cast<__int128>(i) * (size - 1) / (count - 1));
-    KeyedGenerator generator(0, 0, static_cast<std::uint64_t>(index));
-    read_sample(source, index, sample.views(), generator);
-    if (!sample.is_finite()) return {size, ""};
-    hash.add(sample.bytes());
-  }
-  return {size, fmt::format("{:016x}", hash.value())};
+  const auto samples_of = [&](std::int64_t most) {
+    return std::min(size, std::max(most / bytes, kLeastSamples));
+  };
+  const std::int64_t few = samples_of(kMostBytes), many = samples_of(kMostBytesInMemory);
+  SplitFingerprint split{size, hash_of(source, size, few, sample), ""};
+  if (split.content.empty() || few == many || !source.in_memory()) return split;
+  split.more = hash_of(source, size, many, sample);
+  if (split.more.empty()) split.content = "";
+  return split;
 }
 
 DataFingerprint fingerprint(const Source& train, const Source& test) {
@@ -129,7 +133,8 @@ DataFingerprint fingerprint(const Source& train, const Source& test) {
 }
 
 bool fits(const SplitFingerprint& then, const SplitFingerprint& now) {
-  return then.size == now.size && (then.content.empty() || then.content == now.content);
+  return then.size == now.size && (then.content.empty() || then.content == now.content) &&
+         (then.more.empty() || then.more == now.more);
 }
 
 std::string difference(const DataFingerprint& then, const DataFingerprint& now) {
@@ -145,9 +150,10 @@ std::string difference(const DataFingerprint& then, const DataFingerprint& now) 
 }
 
 std::map<std::string, std::string> to_entries(const DataFingerprint& fingerprint) {
-  return {{kFields, fingerprint.fields},
-          {kTrain, text_of(fingerprint.train)},
-          {kTest, text_of(fingerprint.test)}};
+  std::map<std::string, std::string> entries{{kFields, fingerprint.fields}};
+  add_entries(kTrain, fingerprint.train, entries);
+  add_entries(kTest, fingerprint.test, entries);
+  return entries;
 }
 
 std::optional<DataFingerprint> from_entries(const std::map<std::string, std::string>& entries) {

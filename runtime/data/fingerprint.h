@@ -16,9 +16,11 @@ struct SplitFingerprint {
   /// 16 hexadecimal digits; empty where a number that was looked at is not finite: such data are corrected
   /// before a run resumes, and are then others.
   std::string content;
+  /// The same over more samples, where they are in memory and `content` is not of all of them; else empty.
+  std::string more;
 
   bool operator==(const SplitFingerprint&) const = default;
-  /// "160 samples (content 0123456789abcdef)"
+  /// "160 samples (content 0123456789abcdef)"; that of more samples where there is one
   std::string to_string() const;
 };
 
@@ -30,15 +32,16 @@ struct DataFingerprint {
 };
 
 /// Of the first `size` samples of `source`: a hash over all of them where they are few, else over as many as
-/// make 4 MiB (16 at least), evenly spread, the first and the last among them. Random parts are drawn from
-/// keys of their own. The same on every machine. Throws as Source::read.
+/// make 4 MiB (16 at least), or 256 MiB too where they are in memory, evenly spread, the first and the last
+/// among them. Random parts are drawn from keys of their own. The same on every machine. Throws as
+/// Source::read.
 SplitFingerprint fingerprint(const Source& source, std::int64_t size);
 DataFingerprint fingerprint(const Source& train, const Source& test);
 
 /// "x float32 [2] (size, rooms), label int64 [] of 3 values"
 std::string describe_with_columns(std::span<const Field> fields);
 
-/// Whether `now` can be what `then` was taken of: equal, or of the same size where `then` has no content.
+/// Whether `now` can be what `then` was taken of: equal, where `then` has content and more of it.
 bool fits(const SplitFingerprint& then, const SplitFingerprint& now);
 
 /// What differs first, in words: "its training samples: expected 160 samples (…), got 161 samples (…)"; empty

@@ -66,6 +66,10 @@ class Source {
   /// one hands the question on.
   virtual std::int64_t place_of(std::int64_t index) const noexcept { return index; }
 
+  /// Whether read() only copies from memory, so that all samples may be looked at where of others, which are
+  /// read from files or computed, only some are. A source made of another one hands the question on.
+  virtual bool in_memory() const noexcept { return false; }
+
   /// True: the field numbered `field`, f32, holds nothing but b / 255 with b from 0 to 255, and read() writes
   /// the bytes b themselves where it is handed a view of dtype u8. Batches for GPUs then take a quarter of
   /// the memory and of the bus, and the GPU divides. A source made of another one says so only if it leaves

@@ -90,6 +90,14 @@ void write_text(const fs::path& folder, Change change) {
   write_file(folder / "book.txt", changed(learnable_text().substr(0, kRecords * 16 + 1), 0, 16, change));
 }
 
+/// Numbers of 16 bits, as nanoGPT has them, in two files, of which the second changes.
+void write_tokens(const fs::path& folder, Change change) {
+  std::string numbers;
+  for (const char letter : learnable_text().substr(0, kRecords * 16 + 1)) numbers += {letter, '\0'};
+  write_file(folder / "0.bin", numbers);
+  write_file(folder / "1.bin", changed(numbers, 0, 32, change));
+}
+
 /// The pixels change, and how many labels there are.
 void write_idx(const fs::path& folder, Change change) {
   write_small_dataset(folder, kRecords, 20);
@@ -143,6 +151,10 @@ const Kind kKinds[] = {
     {"text",
      {"--dataset=text:book.txt,context=16", "--model=transformer", "--width=8", "--heads=2", "--layers=1"},
      write_text},
+    {"tokens",
+     {"--dataset=tokens:*.bin,context=16,vocabulary=512", "--model=transformer", "--width=8", "--heads=2",
+      "--layers=1"},
+     write_tokens},
     {"idx", {"--dataset=fashion-mnist", "--model=linear"}, write_idx},
     {"cifar10", {"--dataset=cifar10", "--model=linear"}, write_cifar10},
 };

@@ -21,6 +21,7 @@ class Content {
   Content(std::shared_ptr<const void> owner, std::span<const std::uint8_t> bytes);
 
   std::size_t size() const noexcept { return size_; }
+  bool in_memory() const noexcept { return file_ == nullptr; }
   /// What is behind the first `bytes`.
   Content from(std::size_t bytes) const;
 

@@ -35,6 +35,7 @@ class SubsetSource final : public Source {
   std::int64_t place_of(std::int64_t index) const noexcept override {
     return source_->place_of(indices_[static_cast<std::size_t>(index)]);
   }
+  bool in_memory() const noexcept override { return source_->in_memory(); }
   bool has_bytes(std::size_t field) const noexcept override { return source_->has_bytes(field); }
 
  private:

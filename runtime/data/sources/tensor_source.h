@@ -36,6 +36,7 @@ class TensorSource final : public Source {
   std::int64_t size() const noexcept override { return tensors_.front().view.shape[0]; }
   std::span<const Field> fields() const noexcept override { return fields_; }
   void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override;
+  bool in_memory() const noexcept override { return true; }
 
  private:
   std::string name_;

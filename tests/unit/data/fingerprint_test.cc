@@ -7,6 +7,7 @@
 
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "runtime/data/sources/tensor_source.h"
 
@@ -52,12 +53,60 @@ TEST(Fingerprint, OfTheSamplesInFrontIsThatOfThoseAlone) {
   EXPECT_NE(fingerprint(longer, 150).content, fingerprint(longer, 151).content);
 }
 
+/// A source of which every read counts, as from a disk.
+class OnDisk final : public Source {
+ public:
+  explicit OnDisk(const Source& source) : source_(source) {}
+  std::string name() const override { return source_.name(); }
+  std::int64_t size() const noexcept override { return source_.size(); }
+  std::span<const Field> fields() const noexcept override { return source_.fields(); }
+  void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override {
+    ++reads_;
+    source_.read(index, outputs, generator);
+  }
+  std::int64_t reads() const { return reads_; }
+
+ private:
+  const Source& source_;
+  mutable std::int64_t reads_ = 0;
+};
+
+constexpr std::size_t kManyRows = 2 << 20;  // 32 MiB of samples in memory: 16 bytes each
+
 TEST(Fingerprint, OfManySamplesItLooksAtSomeAndTheLast) {
-  constexpr std::size_t kRows = 2 << 20;  // 16 MiB, a quarter of which is read
-  auto values = counted(2 * kRows);
-  const auto before = of(table(values));
+  auto values = counted(2 * kManyRows);
+  const auto before = table(values);
   values.back() = -1;
-  EXPECT_NE(difference(before, of(table(values))), "");
+  const auto after = table(values);
+  const OnDisk source(before);
+  const SplitFingerprint found = fingerprint(source, source.size());
+  EXPECT_LE(source.reads(), (4 << 20) / 16);
+  EXPECT_EQ(found.more, "");
+  EXPECT_NE(found.content, fingerprint(OnDisk(after), after.size()).content);
+}
+
+TEST(Fingerprint, OfManySamplesInMemoryItLooksAtAll) {
+  auto values = counted(2 * kManyRows);
+  const DataFingerprint before = of(table(values));
+  EXPECT_EQ(from_entries(to_entries(before)), before);
+  for (const std::size_t place : {kManyRows + 1, kManyRows + 3, 2 * kManyRows - 3}) {
+    const float old = std::exchange(values[place], -1.0F);
+    EXPECT_THAT(difference(before, of(table(values))), HasSubstr("its training samples: expected")) << place;
+    values[place] = std::numeric_limits<float>::infinity();
+    EXPECT_THAT(difference(before, of(table(values))), HasSubstr("content not finite")) << place;
+    values[place] = old;
+  }
+  EXPECT_EQ(difference(before, of(table(values))), "");
+}
+
+TEST(Fingerprint, OfAnOlderVersionHasNoMoreThanSomeSamples) {
+  auto values = counted(2 * kManyRows);
+  auto entries = to_entries(of(table(values)));
+  ASSERT_EQ(entries.erase("data-train-more") + entries.erase("data-test-more"), 2U);
+  const DataFingerprint then = from_entries(entries).value();
+  EXPECT_EQ(difference(then, of(table(values))), "");
+  values.back() = -1;
+  EXPECT_NE(difference(then, of(table(values))), "");
 }
 
 TEST(Fingerprint, DataThatAreNotFiniteMayBeCorrected) {

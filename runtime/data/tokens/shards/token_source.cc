@@ -30,6 +30,10 @@ TokenSource::TokenSource(std::string name, std::vector<TokenFile> files, std::in
   fields_ = {{.name = "tokens", .dtype = DType::i32, .shape = {context + 1}, .values = vocabulary}};
 }
 
+bool TokenSource::in_memory() const noexcept {
+  return std::ranges::all_of(files_, [](const TokenFile& file) { return file.content.in_memory(); });
+}
+
 void TokenSource::read(std::int64_t index, std::span<const View> outputs,
                        KeyedGenerator& /*generator*/) const {
   const auto behind = std::upper_bound(begins_.begin(), begins_.end(), index);

@@ -23,6 +23,7 @@ class TokenSource final : public Source {
   std::int64_t size() const noexcept override { return begins_.back(); }
   std::span<const Field> fields() const noexcept override { return fields_; }
   void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override;
+  bool in_memory() const noexcept override;
 
  private:
   std::string name_;

@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
 #include "runtime/base/files/durable_file.h"
+#include "runtime/data/cache/content_hash.h"
 #include "runtime/data/tokens/shards/share_out.h"
 #include "runtime/data/tokens/shards/token_shard.h"
 
@@ -15,6 +18,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
+
+// To tell whether the inputs are those of before: of all together, of each at least.
+constexpr std::uintmax_t kMostLookedAt = 64 << 20, kLeastLookedAt = 64 << 10;
+constexpr std::size_t kBlockBytes = 4096;
 
 /// A piece and its tokens; `begins` says before which of them documents begin.
 struct EncodedPiece : DocumentPiece {
@@ -37,6 +44,7 @@ void encode(EncodedPiece& encoded, Encoder& encoder, const std::optional<std::in
 /// What progress.json says.
 struct State {
   std::string settings;
+  std::vector<std::string> inputs;  ///< content_of() each; empty: an older version wrote it
   DocumentPosition at;
   TokenizeProgress progress;
   bool done = false;
@@ -54,12 +62,43 @@ std::string settings_of(const TokenizeRequest& request) {
   return settings;
 }
 
+/// A hash of what lies in the file: of all where that is little, else of blocks that make `most` bytes,
+/// evenly spread. Empty for what is no file, which the reader refuses.
+std::string content_of(const std::string& path, std::uintmax_t most) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return "";
+  std::ifstream file(path, std::ios::binary);
+  const std::uintmax_t bytes = fs::file_size(path, error);
+  const auto blocks = static_cast<std::int64_t>((bytes + kBlockBytes - 1) / kBlockBytes);
+  const std::int64_t count = std::min(blocks, static_cast<std::int64_t>(most / kBlockBytes));
+  std::array<char, kBlockBytes> block{};
+  ContentHash hash;
+  for (std::int64_t i = 0; i < count && file; ++i) {
+    file.seekg(evenly_spread(i, count, blocks) * static_cast<std::int64_t>(kBlockBytes));
+    file.read(block.data(), block.size());
+    if (file.eof()) file.clear();
+    hash.add(std::as_bytes(std::span(block).first(static_cast<std::size_t>(file.gcount()))));
+  }
+  return hash.text();
+}
+
+std::vector<std::string> contents_of(const std::vector<std::string>& inputs) {
+  const std::uintmax_t most = std::max(kMostLookedAt / inputs.size(), kLeastLookedAt);
+  std::vector<std::string> contents;
+  for (const std::string& input : inputs) contents.push_back(content_of(input, most));
+  return contents;
+}
+
 std::optional<State> read_state(const fs::path& path) {
   std::ifstream file(path);
   if (!file) return std::nullopt;
   try {
     const Json json = Json::parse(file);
-    State state{json.at("settings"), {json.at("input"), json.at("offset")}, {}, json.at("done")};
+    State state{json.at("settings"),
+                json.value("inputs", std::vector<std::string>()),
+                {json.at("input"), json.at("offset")},
+                {},
+                json.at("done")};
     state.progress = {json.at("bytes"), json.at("tokens"), json.at("shards"), true};
     return state;
   } catch (const Json::exception& error) {
@@ -71,6 +110,7 @@ std::optional<State> read_state(const fs::path& path) {
 
 void write_state(const fs::path& path, const State& state) {
   replace_file(path, Json{{"settings", state.settings},
+                          {"inputs", state.inputs},
                           {"input", state.at.input},
                           {"offset", state.at.offset},
                           {"bytes", state.progress.bytes},
@@ -110,8 +150,13 @@ class Conversion {
   State begin() const {
     make_directories(request_.output);
     const std::string settings = settings_of(request_);
+    std::vector<std::string> inputs = contents_of(request_.inputs);
     if (auto state = read_state(state_path_)) {
-      if (state->settings == settings) return *std::move(state);
+      if (state->settings == settings) {
+        check_inputs(state->inputs, inputs);
+        state->inputs = std::move(inputs);
+        return *std::move(state);
+      }
       throw UsageError(fmt::format(
           "{}: expected an empty folder, or one of the same conversion ({}), got one of: {}; give "
           "another folder",
@@ -120,9 +165,18 @@ class Conversion {
     if (!fs::is_empty(request_.output))
       throw UsageError(fmt::format("{}: expected an empty folder for the shards, got one with files",
                                    request_.output.string()));
-    State state{settings, {}, {}, false};
+    State state{settings, std::move(inputs), {}, {}, false};
     write_state(state_path_, state);
     return state;
+  }
+
+  void check_inputs(const std::vector<std::string>& then, const std::vector<std::string>& now) const {
+    if (then.empty() || then == now) return;
+    const auto [old, differs] = std::ranges::mismatch(then, now);
+    throw UsageError(fmt::format(
+        "{}: expected the inputs that this conversion was begun with, got {} with other content of the same "
+        "size; put the file back, or give another folder",
+        request_.output.string(), request_.inputs[static_cast<std::size_t>(differs - now.begin())]));
   }
 
   void write(const EncodedPiece& piece) {

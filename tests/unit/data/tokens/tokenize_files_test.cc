@@ -133,6 +133,32 @@ TEST_F(TokenizeFiles, GoesOnWhereTheLastWholeShardEnded) {
       AllOf(HasSubstr("stopped"), HasSubstr("1000 tokens a shard"), HasSubstr("400000 tokens a shard")));
 }
 
+// Half of the shards from one text and half from another would be no text's.
+TEST_F(TokenizeFiles, InputsThatHaveChangedAtTheSameSizeAreRefused) {
+  const auto inputs = many_documents();
+  const TokenizeRequest asked = request(inputs, "out");
+  tokenize_files(asked);
+  const std::string before = read_file(inputs[1]);
+  std::string after = before;
+  after[after.rfind("hello")] = 'j';
+  write_file(inputs[1], after);
+  EXPECT_THAT(message_of([&] { tokenize_files(asked); }),
+              AllOf(HasSubstr("out: expected the inputs that this conversion was begun with"),
+                    HasSubstr("d1.jsonl with other content of the same size")));
+  write_file(inputs[1], before);
+  EXPECT_TRUE(tokenize_files(asked).resumed);
+}
+
+TEST_F(TokenizeFiles, AConversionThatAnOlderVersionBeganGoesOn) {
+  const TokenizeRequest asked = request(many_documents(), "out");
+  tokenize_files(asked);
+  const fs::path path = folder_ / "out" / "progress.json";
+  std::string progress = read_file(path);
+  const std::size_t begin = progress.find("\"inputs\""), end = progress.find(']', begin);
+  write_file(path, progress.erase(begin, progress.find('"', end) - begin));
+  EXPECT_TRUE(tokenize_files(asked).resumed);
+}
+
 TEST_F(TokenizeFiles, BadInputIsNamedByFileAndPlace) {
   const auto refusal = [&](const std::string& name, const std::string& content) {
     fs::remove_all(folder_ / "bad");
