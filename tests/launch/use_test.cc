@@ -212,6 +212,17 @@ TEST_F(Use, WeightsOfOtherColumnsAreRefused) {
   EXPECT_EQ(use(own).exit_code, 0);
   expect_refused(use(other), 2, "expected weights that were learned from x float32 [2] (size, rooms)",
                  at("none"));
+  const auto from = [this](const std::string& run) {
+    return use({"train", "--model", "linear", "--task", "regression", "--dataset",
+                "csv:houses.csv,target=price,split=0.8,features=size+rooms", "--data-dir", at(""),
+                "--max-steps", "1", "--lr", "0.0001", "--global-batch-size", "8", "--init-from", at(run),
+                "--run-dir", at("from " + run)});
+  };
+  EXPECT_EQ(from("size+rooms").exit_code, 0);
+  const RunResult mixed_up = from("rooms+size");
+  EXPECT_EQ(mixed_up.exit_code, 2);
+  EXPECT_THAT(mixed_up.err, AllOf(HasSubstr("--init-from: expected weights that were learned from"),
+                                  HasSubstr("the same columns in another order")));
 }
 
 TEST_F(Use, AFileWithoutAHeaderIsNotEatenByARow) {

@@ -13,20 +13,24 @@
 #include "runtime/nn/layers.h"
 #include "runtime/nn/trainable.h"
 #include "training/batch_tensors.h"
+#include "training/start/same_data.h"
 #include "training/use/weights.h"
 
 namespace dtrain {
 namespace {
 
 // What a checkpoint has, if the run resumes from one, comes later and wins.
-void load_initial_weights(const TrainConfig& config, Module& network, Log& log) {
+void load_initial_weights(const TrainConfig& config, std::span<const Field> fields, Module& network,
+                          Log& log) {
   if (config.init_from.empty()) return;
   const auto is_tensor_parallel = [](const MeshAxis& axis) { return axis.name == "tp" && axis.size > 1; };
   if (std::any_of(config.mesh.begin(), config.mesh.end(), is_tensor_parallel))
     throw UsageError(
         "--init-from: expected workers that each hold whole layers, got --tensor; train one step without it, "
         "then resume from that checkpoint");
-  load_weights(network, open_weights(config.init_from, "--init-from", log), config.model);
+  const SavedWeights weights = open_weights(config.init_from, "--init-from", log);
+  check_initial_columns(weights.path.string(), weights.identity, fields);
+  load_weights(network, weights, config.model);
 }
 
 // Before anything looks at which parameters learn. What it did, for people.
@@ -77,7 +81,7 @@ InitialNetwork make_initial_network(const TrainConfig& config, const Task& task,
                                     const std::shared_ptr<Device>& device, Log& log) {
   Generator generator(config.seed);
   InitialNetwork made{task.build(fields, generator, device), generator.state(), ""};
-  load_initial_weights(config, *made.network, log);
+  load_initial_weights(config, fields, *made.network, log);
   made.frozen = freeze_parameters(config, *made.network);
   apply_layer_options(config, *made.network, sharing);
   return made;

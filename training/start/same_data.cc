@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "parallel/share.h"
 #include "runtime/base/error.h"
 
@@ -30,6 +33,22 @@ DataFingerprint from_text(std::string_view text) {
 /// Whether `now` begins with the samples that `then` had.
 bool begins_with(const Source& now, const SplitFingerprint& then) {
   return now.size() >= then.size && fits(then, fingerprint(now, then.size));
+}
+
+/// What stands between commas and parentheses, sorted: of "x float32 [2] (size, rooms)" the words "rooms",
+/// "size" and "x float32 [2]".
+std::vector<std::string> sorted_words(std::string_view text) {
+  std::vector<std::string> words(1);
+  for (const char letter : text) {
+    if (letter == ',' || letter == '(' || letter == ')') {
+      words.emplace_back();
+    } else if (letter != ' ' || !words.back().empty()) {
+      words.back() += letter;
+    }
+  }
+  for (std::string& word : words) word.erase(word.find_last_not_of(' ') + 1);
+  std::ranges::sort(words);
+  return words;
 }
 
 }  // namespace
@@ -71,6 +90,17 @@ void check_resumed_data(const std::filesystem::path& checkpoint, const TrainingS
       fmt::format("--dataset: the data are not those that {} was trained on: {}; put the files back, or use "
                   "another --run-dir for a new run (--init-from takes these weights along)",
                   path, differs));
+}
+
+void check_initial_columns(const std::string& from, const std::map<std::string, std::string>& identity,
+                           std::span<const Field> fields) {
+  const auto learned = from_entries(identity);
+  const std::string now = describe_with_columns(fields);
+  if (!learned || learned->fields == now || sorted_words(learned->fields) != sorted_words(now)) return;
+  throw UsageError(fmt::format(
+      "--init-from: expected weights that were learned from {}, got weights of {}, learned from "
+      "{}: the same columns in another order; give them in that order (features=A+B of --dataset)",
+      now, from, learned->fields));
 }
 
 }  // namespace dtrain

@@ -19,4 +19,10 @@ void check_same_data(const DataFingerprint& data, Communicator& workers, const D
 void check_resumed_data(const std::filesystem::path& checkpoint, const TrainingState& state,
                         const Source& train, const Source& test, const DataFingerprint& data, Log& log);
 
+/// Weights of `from`, a run whose identity that is, for a network that is to learn from samples of `fields`:
+/// throws UsageError where these are of the same columns in another order, which the weights would mix up.
+/// Other columns are the user's choice.
+void check_initial_columns(const std::string& from, const std::map<std::string, std::string>& identity,
+                           std::span<const Field> fields);
+
 }  // namespace dtrain
