@@ -32,6 +32,8 @@ signal.signal(signal.SIGTERM, save)
 open(here + "/ready", "w").close()
 while True: time.sleep(0.1)
 """
+# It prints to a process without a handler.
+PRINTING = TRAINER.replace("    time.sleep(3)", "    for i in range(6): print(i, flush=True), time.sleep(0.3)")
 # Its helpers have no handler, as those of a DataLoader; without them there is nothing to save.
 WITH_HELPERS = """import os, signal, subprocess, sys, time
 here, number = sys.argv[1], getattr(signal, sys.argv[2])
@@ -94,16 +96,18 @@ def ending(job, seconds):
     return f"{took:.1f} s, exit code {job.wait(20)}" + (f", {left} left" if left else "")
 
 
-def below_a_shell(job):
-    write(job, "train.py", TRAINER)
-    write(job, "w.sh", f'#!/bin/sh\n{sys.executable} "$1/train.py" "$1"\necho ended\n')
-    job.start(1, ["/bin/sh", os.path.join(job.folder, "w.sh"), job.folder], {"shutdown-timeout": 60})
-    if not started(job):
-        return "did not start"
-    job.signal(signal.SIGTERM)
-    end = ending(job, 60)
-    until(lambda: exists(job, "saved") or not job.workers(), 10)
-    return ("saved" if exists(job, "saved") else "lost") + ", " + end
+def below_a_shell(trainer, pipe=""):
+    def case(job):
+        write(job, "train.py", trainer)
+        write(job, "w.sh", f'#!/bin/sh\n{sys.executable} "$1/train.py" "$1" {pipe}\necho ended\n')
+        job.start(1, ["/bin/sh", os.path.join(job.folder, "w.sh"), job.folder], {"shutdown-timeout": 60})
+        if not started(job):
+            return "did not start"
+        job.signal(signal.SIGTERM)
+        end = ending(job, 60)
+        until(lambda: exists(job, "saved") or not job.workers(), 10)
+        return ("saved" if exists(job, "saved") else "lost") + ", " + end
+    return case
 
 
 def helpers(name):
@@ -213,21 +217,23 @@ def hang(job):
     return f"{'report' if found else 'no report'} of {lines} lines; worker {states or 'gone'}"
 
 
+PLACES = ("file", "pty", "script", "pid namespace", "seccomp")
 # (name, what, where it runs, how)
 CASES = [
-    *(("1", "SIGTERM, a shell script's trainer saves for 3 s", where, below_a_shell)
-      for where in ("file", "pty", "script", "pid namespace", "seccomp")),
+    *(("1", "SIGTERM, a shell script's trainer saves for 3 s", where, below_a_shell(TRAINER)) for where in PLACES),
+    *(("2", "SIGTERM, the trainer prints to tee", where, below_a_shell(PRINTING, '2>&1 | tee "$1/log"'))
+      for where in PLACES),
+    *(("2", "SIGTERM, the trainer needs its helpers", where, helpers("SIGTERM")) for where in PLACES),
     *(("2", f"{name}, the trainer needs its helpers", where, helpers(name))
-      for name in ("SIGTERM", "SIGUSR1", "SIGUSR2") for where in ("file", "pid namespace")),
+      for name in ("SIGUSR1", "SIGUSR2") for where in ("file", "pid namespace", "seccomp")),
     *(("3", "getpass", where, word) for where in ("pty", "script")),
-    *(("4", "Ctrl-Z where the launcher leads the session", where, stopped) for where in ("pty",)),
-    *(("5", "kill -9 of the launcher", where, orphans(signal.SIGKILL))
-      for where in ("file", "seccomp", "pid namespace", "other /proc")),
-    *(("5", "SIGTERM", where, orphans(signal.SIGTERM)) for where in ("seccomp", "other /proc")),
-    *(("6", "bars of two ranks", where, bars) for where in ("file", "pty", "script")),
-    *(("6", "a traceback behind a long bar", where, last_words) for where in ("file",)),
-    *(("7", "prints below a wrapper, killed with -9", where, killed_below_a_wrapper) for where in ("file", "pty")),
-    *(("8", "--on-hang stacks", where, hang) for where in ("file", "seccomp")),
+    *(("4", "Ctrl-Z where the launcher leads the session", where, stopped) for where in ("pty", "script")),
+    *(("5", "kill -9 of the launcher", where, orphans(signal.SIGKILL)) for where in (*PLACES, "other /proc")),
+    *(("5", "SIGTERM", where, orphans(signal.SIGTERM)) for where in (*PLACES, "other /proc")),
+    *(("6", "bars of two ranks", where, bars) for where in PLACES),
+    *(("6", "a traceback behind a long bar", where, last_words) for where in PLACES),
+    *(("7", "prints below a wrapper, killed with -9", where, killed_below_a_wrapper) for where in PLACES),
+    *(("8", "--on-hang stacks", where, hang) for where in PLACES),
 ]
 
 
