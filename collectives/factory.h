@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "cluster/net/protection.h"
 #include "cluster/net/token.h"
 #include "cluster/store/store.h"
 #include "collectives/communicator.h"
-#include "collectives/protection.h"
 #include "collectives/thread_ranks.h"
 #include "runtime/base/log.h"
 #include "runtime/base/spans.h"

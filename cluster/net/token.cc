@@ -10,6 +10,7 @@
 
 #include <cerrno>
 
+#include "cluster/net/endpoint.h"
 #include "runtime/base/check.h"
 #include "runtime/base/fd.h"
 
@@ -150,6 +151,14 @@ std::optional<Token> find_token(const Environment& environment) {
   if (const std::string* path = find_variable(environment, "DTRAIN_TOKEN_FILE"))
     return read_token_file(*path);
   return std::nullopt;
+}
+
+void require_token(const std::optional<Token>& token, const SocketAddress& address, std::string_view what) {
+  if (token || address.is_loopback()) return;
+  throw UsageError(
+      fmt::format("{}: expected a token, since other machines can reach {}, got none; set DTRAIN_TOKEN or "
+                  "DTRAIN_TOKEN_FILE in every process",
+                  what, address.text()));
 }
 
 }  // namespace dtrain

@@ -13,6 +13,8 @@
 
 namespace dtrain {
 
+class SocketAddress;
+
 class Token {
  public:
   static constexpr std::size_t kBytes = 32;
@@ -54,6 +56,10 @@ std::filesystem::path own_user_folder();
 
 /// DTRAIN_TOKEN, else the file that DTRAIN_TOKEN_FILE names, else nothing. Throws as the functions above.
 std::optional<Token> find_token(const Environment& environment);
+
+/// Refuses what listens, or would connect, at `address` without a token where other machines can reach it.
+/// Throws UsageError naming `what` ("store 10.0.0.1:29500") and what to do.
+void require_token(const std::optional<Token>& token, const SocketAddress& address, std::string_view what);
 
 /// Fills `size` bytes at `data` from the kernel's random source. Throws SystemError.
 void fill_random(void* data, std::size_t size);

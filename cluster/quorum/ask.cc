@@ -2,7 +2,6 @@
 #include "cluster/quorum/ask.h"
 
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <condition_variable>
 #include <memory>
@@ -10,31 +9,23 @@
 #include <system_error>
 #include <thread>
 
-#include "cluster/store/store_connect.h"
+#include "cluster/store/store_connection.h"
+#include "cluster/store/store_wire.h"
 #include "runtime/base/error.h"
 
 namespace dtrain::rendezvous {
 namespace {
 
 // Nothing when the connection ends or the deadline passes first.
-std::optional<std::string> answer_of(StoreStream& stream, const Deadline& deadline) {
-  char bytes[4096];
+std::optional<std::string> answer_of(StoreConnection& connection, const Deadline& deadline) {
   while (!deadline.expired()) {
-    std::string_view payload;
-    switch (stream.reader.next(payload)) {
-      case wire::FrameReader::Result::frame:
-        if (auto response = wire::decode_response(payload)) return std::move(response->value);
-        return std::nullopt;
-      case wire::FrameReader::Result::bad:
-        return std::nullopt;
-      case wire::FrameReader::Result::need_more:
-        break;
+    if (const auto payload = connection.next()) {
+      auto response = wire::decode_response(*payload);
+      return response ? std::make_optional(std::move(response->value)) : std::nullopt;
     }
-    pollfd waited{stream.fd.get(), POLLIN, 0};
-    if (::poll(&waited, 1, deadline.poll_timeout_ms()) <= 0) continue;
-    const ssize_t got = ::recv(stream.fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
-    if (got == 0) return std::nullopt;
-    if (got > 0) stream.reader.feed({bytes, static_cast<std::size_t>(got)});
+    if (connection.over()) return std::nullopt;
+    pollfd waited{connection.fd(), POLLIN, 0};
+    if (::poll(&waited, 1, deadline.poll_timeout_ms()) > 0) connection.receive();
   }
   return std::nullopt;
 }
@@ -42,18 +33,14 @@ std::optional<std::string> answer_of(StoreStream& stream, const Deadline& deadli
 std::optional<VoteAnswer> ask(const Endpoint& other, const StoreClientOptions& options,
                               const VoteRequest& request, const Deadline& deadline) {
   try {
-    StoreStream stream = connect_to_store(other, options, deadline);
-    const wire::Request set{.op = wire::Op::set,
-                            .id = 1,
-                            .keys = {std::string(kVoteKey)},
-                            .value = encode(request),
-                            .expected = {}};
-    std::string bytes;
-    stream.writer.append(bytes, wire::encode(set));
-    if (::send(stream.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) !=
-        static_cast<ssize_t>(bytes.size()))
-      return std::nullopt;
-    const auto answer = answer_of(stream, deadline);
+    StoreConnection connection = connect_to_store(other, options, deadline);
+    connection.append(wire::encode(wire::Request{.op = wire::Op::set,
+                                                 .id = 1,
+                                                 .keys = {std::string(kVoteKey)},
+                                                 .value = encode(request),
+                                                 .expected = {}}));
+    if (!connection.flush() || connection.unsent_bytes() > 0) return std::nullopt;
+    const auto answer = answer_of(connection, deadline);
     return answer ? decode_vote_answer(*answer) : std::nullopt;
   } catch (const Error&) {
     return std::nullopt;  // it is not there

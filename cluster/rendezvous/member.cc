@@ -20,13 +20,12 @@
 #include "cluster/rendezvous/boot_clock.h"
 #include "cluster/rendezvous/messages.h"
 #include "cluster/rendezvous/session.h"
-#include "cluster/store/store_connect.h"
+#include "cluster/store/store_connection.h"
 #include "runtime/base/check.h"
 
 namespace dtrain::rendezvous {
 namespace {
 
-constexpr std::size_t kChunkBytes = 64 * 1024;
 // The last words must arrive before the connection is closed with unread events in it, which would reset it.
 constexpr Duration kGoodbye = std::chrono::milliseconds(300);
 
@@ -76,10 +75,9 @@ void lower(const UniqueFd& event) {
   [[maybe_unused]] const ssize_t got = ::read(event.get(), &count, sizeof count);
 }
 
-std::string why_broken(int error) {
-  if (error == ECONNRESET || error == EPIPE)
-    return "the rendezvous has closed the connection; its host is gone";
-  return fmt::format("the connection to the rendezvous broke: {}", std::strerror(error));
+std::string why_broken(const StoreConnection& connection) {
+  if (connection.closed_by_peer()) return "the rendezvous has closed the connection; its host is gone";
+  return "the rendezvous: " + connection.why();
 }
 
 }  // namespace
@@ -90,9 +88,8 @@ struct Member::Impl {
         offer(with_instance_id(offer_)),
         store(store_options(options, offer)),
         server(options.server),
-        stream(connect_to_store(server, store, deadline)),
-        session(std::move(stream.reader), std::move(stream.writer), offer, times_of(options),
-                boot_clock().now(), options.leadership),
+        connection(connect_to_store(server, store, deadline)),
+        session(offer, times_of(options), boot_clock().now(), options.leadership),
         wake(make_event()),
         arrived(make_event()) {
     if (options.leadership != nullptr) options.leadership->approach(server);
@@ -116,13 +113,12 @@ struct Member::Impl {
   const NodeOffer offer;
   const StoreClientOptions store;
   Endpoint server;  // of the session
-  StoreStream stream;
+  StoreConnection connection;
   Session session;
   TimePoint lease_ends{};
   bool referred_in_vain = false;  // whom it was sent to does not answer
   std::mt19937 random{std::random_device{}()};
   UniqueFd wake, arrived;
-  std::vector<char> chunk = std::vector<char>(kChunkBytes);
 
   std::mutex mutex;  // guards what follows
   std::deque<NodeEvent> unsaid;
@@ -142,17 +138,17 @@ void Member::Impl::run() noexcept {
     session.lose(error.what());
     deliver();
   }
-  stream.fd.reset();
+  connection.close();
 }
 
 // One attempt, which gives up before the lease does and early enough for a launcher that leaves.
 void Member::Impl::reconnect() {
-  stream.fd.reset();
+  connection.close();
   const Duration left = session.lease_ends() - boot_clock().now();
   try {
-    stream =
+    connection =
         connect_to_store(server, store, Deadline::after(std::clamp(left, Duration::zero(), kOneAttempt)));
-    session.resume(std::move(stream.reader), std::move(stream.writer), boot_clock().now());
+    session.resume(boot_clock().now());
   } catch (const PeerError&) {
     // Again until the lease has run out, but not without a pause.
     pause(kPauseMs);
@@ -166,9 +162,9 @@ void Member::Impl::pause(int milliseconds) {
 }
 
 bool Member::Impl::follow(const Endpoint& leader) {
-  stream.fd.reset();
+  connection.close();
   try {
-    stream = connect_to_store(leader, store, Deadline::after(kOneAttempt));
+    connection = connect_to_store(leader, store, Deadline::after(kOneAttempt));
   } catch (const PeerError&) {
     return false;
   }
@@ -177,9 +173,9 @@ bool Member::Impl::follow(const Endpoint& leader) {
   // A launcher that has never heard of a leader who could be succeeded has no slot to come back to.
   const TimePoint now = boot_clock().now();
   if (!session.known().voters.empty())
-    session.resume(std::move(stream.reader), std::move(stream.writer), now);
+    session.resume(now);
   else
-    session.rejoin(std::move(stream.reader), std::move(stream.writer), now);
+    session.rejoin(now);
   return true;
 }
 
@@ -196,7 +192,7 @@ void Member::Impl::go_elsewhere() {
 
 // The lease has run out.
 void Member::Impl::look_for_leader() {
-  stream.fd.reset();
+  connection.close();
   const TimePoint began = boot_clock().now();
   Search search = options.leadership->acquire(began);
   while (true) {
@@ -234,7 +230,7 @@ bool Member::Impl::turn() {
     return !leaving;
   }
   pollfd waited[] = {
-      {stream.fd.get(), static_cast<short>(session.out().empty() ? POLLIN : POLLIN | POLLOUT), 0},
+      {connection.fd(), static_cast<short>(connection.unsent_bytes() == 0 ? POLLIN : POLLIN | POLLOUT), 0},
       {wake.get(), POLLIN, 0}};
   if (::poll(waited, 2, next.poll_timeout_ms()) < 0 && errno != EINTR) throw SystemError("poll", errno);
   lower(wake);
@@ -258,30 +254,27 @@ void Member::Impl::take_words() {
 }
 
 void Member::Impl::flush() {
-  std::string& out = session.out();
-  std::size_t done = 0;
-  while (done < out.size()) {
-    const ssize_t sent =
-        ::send(stream.fd.get(), out.data() + done, out.size() - done, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent >= 0) {
-      done += static_cast<std::size_t>(sent);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      break;
-    } else if (errno != EINTR) {
-      return session.interrupt(why_broken(errno));
-    }
-  }
-  out.erase(0, done);
+  for (const std::string& message : session.out()) connection.append(message);
+  session.out().clear();
+  if (!connection.flush()) session.interrupt(why_broken(connection));
 }
 
 void Member::Impl::receive() {
-  while (!session.ended() && !session.interrupted()) {
-    const ssize_t got = ::recv(stream.fd.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (got == 0) return session.hang_up(why_broken(ECONNRESET), boot_clock().now());
-    if (got < 0) return session.interrupt(why_broken(errno));
-    session.receive({chunk.data(), static_cast<std::size_t>(got)}, boot_clock().now());
+  bool more = true;
+  while (more && !session.ended() && !session.interrupted()) {
+    more = connection.receive();
+    while (const auto message = connection.next()) session.receive(*message, boot_clock().now());
+  }
+  switch (connection.end()) {
+    case net::SecureStream::End::none:
+      return;
+    case net::SecureStream::End::closed:
+      return session.hang_up(why_broken(connection), boot_clock().now());
+    case net::SecureStream::End::reset:
+    case net::SecureStream::End::failed:
+      return session.interrupt(why_broken(connection));
+    case net::SecureStream::End::forged:
+      return session.lose(why_broken(connection));
   }
 }
 
@@ -299,15 +292,16 @@ void Member::Impl::deliver() {
 // Sends what is left and waits for the other side to have read it.
 void Member::Impl::part() {
   const Deadline deadline = Deadline::after(kGoodbye);
-  if (session.interrupted() || !stream.fd) return;
+  if (session.interrupted() || !connection.is_open()) return;
   take_words();
   flush();
-  ::shutdown(stream.fd.get(), SHUT_WR);
-  while (!deadline.expired()) {
-    pollfd waited{stream.fd.get(), POLLIN, 0};
+  ::shutdown(connection.fd(), SHUT_WR);
+  while (!deadline.expired() && !connection.over()) {
+    pollfd waited{connection.fd(), POLLIN, 0};
     ::poll(&waited, 1, deadline.poll_timeout_ms());
-    const ssize_t got = ::recv(stream.fd.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
-    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return;
+    connection.receive();
+    while (connection.next()) {
+    }
   }
 }
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "cluster/net/bytes.h"
 #include "cluster/rendezvous/protocol.h"
-#include "cluster/store/store_wire.h"
 
 namespace dtrain::rendezvous {
 

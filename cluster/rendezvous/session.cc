@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cluster/net/bytes.h"
 #include "cluster/rendezvous/messages.h"
 
 namespace dtrain::rendezvous {
@@ -48,11 +49,8 @@ NumberedEvent split_event(std::string_view bytes) {
   return {number, bytes.substr(sizeof number)};
 }
 
-Session::Session(wire::FrameReader reader, wire::FrameWriter writer, const NodeOffer& offer,
-                 SessionTimes times, TimePoint now, Leadership* leadership)
-    : reader_(std::move(reader)),
-      writer_(std::move(writer)),
-      offer_(offer),
+Session::Session(const NodeOffer& offer, SessionTimes times, TimePoint now, Leadership* leadership)
+    : offer_(offer),
       times_(times),
       leadership_(leadership),
       lease_from_(now),
@@ -66,7 +64,7 @@ Session::Session(wire::FrameReader reader, wire::FrameWriter writer, const NodeO
 std::uint64_t Session::ask(Op op, std::string_view key, std::string value) {
   const wire::Request request{
       .op = op, .id = next_request_++, .keys = {std::string(key)}, .value = std::move(value), .expected = {}};
-  writer_.append(out_, wire::encode(request));
+  out_.push_back(wire::encode(request));
   return request.id;
 }
 
@@ -116,7 +114,7 @@ void Session::put_aside(std::string why) {
   unanswered_.clear();
 }
 
-void Session::resume(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now) {
+void Session::resume(TimePoint now) {
   if (!interrupted()) return;
   offer_.resumes = admitted();
   offer_.job = known_.job;
@@ -125,11 +123,11 @@ void Session::resume(wire::FrameReader reader, wire::FrameWriter writer, TimePoi
   offer_.round = index_ ? round_ : -1;
   offer_.at_work = at_work_;
   offer_.ended = ended_with_;
-  connected_again(std::move(reader), std::move(writer), now);
+  connected_again(now);
   for (std::string& event : std::exchange(unsaid_, {})) say_numbered(std::move(event), now);
 }
 
-void Session::rejoin(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now) {
+void Session::rejoin(TimePoint now) {
   if (!interrupted()) return;
   if (admitted()) unadmitted_since_ = now;
   place_ = -1;
@@ -138,12 +136,10 @@ void Session::rejoin(wire::FrameReader reader, wire::FrameWriter writer, TimePoi
   offer_.resumes = false;
   lease_from_ = now;
   lease_ends_ = now + times_.lease;
-  connected_again(std::move(reader), std::move(writer), now);
+  connected_again(now);
 }
 
-void Session::connected_again(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now) {
-  reader_ = std::move(reader);
-  writer_ = std::move(writer);
+void Session::connected_again(TimePoint now) {
   cause_.clear();
   out_.clear();
   elsewhere_.reset();
@@ -161,20 +157,12 @@ void Session::lose(std::string why) {
   events_.push_back(encode(LeaderEvent(LeaseLost{std::move(why)})));
 }
 
-void Session::receive(std::string_view bytes, TimePoint now) {
+void Session::receive(std::string_view message, TimePoint now) {
   // Answers that come after the lease has run out are too late.
   tick(now);
   if (ended_ || interrupted()) return;
-  reader_.feed(bytes);
-  std::string_view payload;
-  wire::FrameReader::Result result;
-  while (!ended_ && !interrupted() && (result = reader_.next(payload)) == wire::FrameReader::Result::frame) {
-    auto response = wire::decode_response(payload);
-    if (!response) return lose("the rendezvous sent a malformed response");
-    answered(*response, now);
-  }
-  if (!ended_ && !interrupted() && result == wire::FrameReader::Result::bad)
-    lose(fmt::format("the rendezvous sent {}", reader_.reason()));
+  auto response = wire::decode_response(message);
+  response ? answered(*response, now) : lose("the rendezvous sent a malformed response");
 }
 
 void Session::answered(wire::Response& response, TimePoint now) {

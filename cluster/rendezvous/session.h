@@ -1,4 +1,4 @@
-// One launcher's conversation with the leader as a state machine over bytes and time: no socket, no
+// One launcher's conversation with the leader as a state machine over messages and time: no socket, no
 // thread. Member gives it both; the scale benchmark runs thousands in one thread.
 #pragma once
 
@@ -49,12 +49,11 @@ struct SessionTimes {
 
 class Session {
  public:
-  /// Over a connection that has authenticated: its two directions. `leadership` (borrowed): where the leader
-  /// can be succeeded.
-  Session(wire::FrameReader reader, wire::FrameWriter writer, const NodeOffer& offer, SessionTimes times,
-          TimePoint now, Leadership* leadership = nullptr);
+  /// Over a connection that has authenticated. `leadership` (borrowed): where the leader can be succeeded.
+  Session(const NodeOffer& offer, SessionTimes times, TimePoint now, Leadership* leadership = nullptr);
 
-  void receive(std::string_view bytes, TimePoint now);
+  /// A message of the connection that has been authenticated last.
+  void receive(std::string_view message, TimePoint now);
   void say(const NodeEvent& event, TimePoint now);
   /// The connection broke. The session continues over another one when resume() is called before the lease
   /// has run out; `why` is told when it is not.
@@ -65,7 +64,7 @@ class Session {
   bool interrupted() const noexcept { return !ended_ && !cause_.empty(); }
   /// Over another connection that has authenticated: asks for the same slot, then says again what was not
   /// answered.
-  void resume(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now);
+  void resume(TimePoint now);
   /// The lease has run out, so nothing may be at work here, but another leader may be found within the time
   /// for that: interrupted(), and to be resumed with whom it is.
   bool orphaned() const noexcept { return orphaned_until_.has_value() && interrupted(); }
@@ -73,7 +72,7 @@ class Session {
   /// rejoin().
   const std::optional<Endpoint>& elsewhere() const noexcept { return elsewhere_; }
   /// As resume(), for a launcher that has no slot yet or whose slot was no job's.
-  void rejoin(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now);
+  void rejoin(TimePoint now);
   /// It has asked for a slot and has not been answered: whom it will follow is open.
   bool joining() const noexcept { return joining_; }
   /// What a successor must know; rounds as of the newest Forming.
@@ -87,8 +86,8 @@ class Session {
   /// Beats when due; ends the session when the lease has run out. Returns when to call again at the latest.
   TimePoint tick(TimePoint now);
 
-  /// Bytes to be sent; the sender erases them.
-  std::string& out() noexcept { return out_; }
+  /// Messages to be sent; the sender erases them.
+  std::vector<std::string>& out() noexcept { return out_; }
   /// The next event, encoded, `self` filled in.
   std::optional<std::string> take();
   /// The leader has admitted this node.
@@ -107,7 +106,7 @@ class Session {
   void take_grant(const LeaseGrant& grant, TimePoint asked, TimePoint now);
   void hear(std::string event, TimePoint now);
   void remember(const std::string& event, TimePoint now);
-  void connected_again(wire::FrameReader reader, wire::FrameWriter writer, TimePoint now);
+  void connected_again(TimePoint now);
   void put_aside(std::string why);
   void give_up_joining(TimePoint now);
   void beat(TimePoint now);
@@ -115,15 +114,13 @@ class Session {
 
   void say_numbered(std::string numbered, TimePoint now);
 
-  wire::FrameReader reader_;
-  wire::FrameWriter writer_;
   NodeOffer offer_;
   SessionTimes times_;
   Leadership* leadership_;
   std::string cause_;               // of the interruption
   std::uint64_t own_events_ = 0;    // said so far
   std::deque<std::string> unsaid_;  // numbered words, while interrupted
-  std::string out_;
+  std::vector<std::string> out_;
   std::deque<std::string> events_;
   std::uint64_t next_request_ = 1;
   std::uint64_t join_request_ = 0, event_request_ = 0;

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "cluster/net/bytes.h"
 #include "cluster/net/endpoint.h"
-#include "cluster/store/store_wire.h"
 #include "runtime/base/clock.h"
 
 namespace dtrain::wire {

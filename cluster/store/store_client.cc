@@ -14,7 +14,8 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "cluster/store/store_connect.h"
+#include "cluster/store/store_connection.h"
+#include "cluster/store/store_wire.h"
 #include "runtime/base/check.h"
 
 namespace dtrain {
@@ -25,7 +26,6 @@ using wire::Request;
 using wire::Response;
 using wire::Status;
 
-constexpr std::size_t kChunkBytes = 64 * 1024;
 constexpr std::chrono::milliseconds kCancelGrace{300};
 // Of a long list of keys an error shows this many.
 constexpr std::size_t kShownKeys = 8;
@@ -80,7 +80,6 @@ struct StoreClient::Impl {
   bool await(Lock& lock, std::uint64_t id, const Request& request, const Deadline& deadline);
   void turn(Lock& lock, const Deadline& deadline);
   void send(const Request& request);
-  void flush();
   void receive();
   void deliver(std::string_view payload);
   void lose(std::string why);
@@ -88,22 +87,22 @@ struct StoreClient::Impl {
   Response give_up(Lock& lock, const Request& request, std::uint64_t id, TimePoint start);
 
   const Endpoint server;
-  StoreStream stream;
+  StoreConnection connection;
+  SocketAddress local;
   UniqueFd wake;
   std::mutex mutex;
   std::condition_variable changed;
   std::unordered_map<std::uint64_t, std::optional<Response>> pending;
   std::uint64_t next_id = 1;
   bool polling = false;  // a thread is in poll(), without the lock
-  std::string out;
-  std::string lost;  // why, once the connection is of no more use
-  std::vector<char> chunk = std::vector<char>(kChunkBytes);
+  std::string lost;      // why, once the connection is of no more use
 };
 
 StoreClient::Impl::Impl(const Endpoint& endpoint, const StoreClientOptions& settings,
                         const Deadline& deadline)
     : server(endpoint),
-      stream(connect_to_store(endpoint, settings, deadline)),
+      connection(connect_to_store(endpoint, settings, deadline)),
+      local(SocketAddress::of_socket(connection.fd())),
       wake(static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, "eventfd"))) {}
 
 PeerError StoreClient::Impl::failure(const Request& request, std::string_view why) const {
@@ -160,7 +159,8 @@ bool StoreClient::Impl::await(Lock& lock, std::uint64_t id, const Request& reque
 // Polls once for everybody.
 void StoreClient::Impl::turn(Lock& lock, const Deadline& deadline) {
   polling = true;
-  pollfd waited[] = {{stream.fd.get(), static_cast<short>(out.empty() ? POLLIN : POLLIN | POLLOUT), 0},
+  const bool sends = connection.unsent_bytes() > 0;
+  pollfd waited[] = {{connection.fd(), static_cast<short>(sends ? POLLIN | POLLOUT : POLLIN), 0},
                      {wake.get(), POLLIN, 0}};
   lock.unlock();
   const int ready = ::poll(waited, 2, deadline.poll_timeout_ms());
@@ -172,51 +172,28 @@ void StoreClient::Impl::turn(Lock& lock, const Deadline& deadline) {
     std::uint64_t count = 0;
     [[maybe_unused]] const ssize_t got = ::read(wake.get(), &count, sizeof count);
   }
-  if (ready > 0 && waited[0].revents != 0) {
-    flush();
-    receive();
-  }
+  if (ready > 0 && waited[0].revents != 0) receive();
   changed.notify_all();
 }
 
 void StoreClient::Impl::send(const Request& request) {
   if (!lost.empty()) return;
-  stream.writer.append(out, wire::encode(request));
-  flush();
-  if (out.empty() || !polling) return;
+  connection.append(wire::encode(request));
+  if (!connection.flush()) return lose(connection.why());
+  if (connection.unsent_bytes() == 0 || !polling) return;
   // The thread in poll() does not know yet that there is something to write.
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake.get(), &one, sizeof one);
 }
 
-void StoreClient::Impl::flush() {
-  std::size_t done = 0;
-  while (done < out.size() && lost.empty()) {
-    const ssize_t sent = ::send(stream.fd.get(), out.data() + done, out.size() - done, MSG_NOSIGNAL);
-    if (sent >= 0)
-      done += static_cast<std::size_t>(sent);
-    else if (errno == EAGAIN || errno == EWOULDBLOCK)
-      break;
-    else if (errno != EINTR)
-      lose(std::strerror(errno));
-  }
-  out.erase(0, done);
-}
-
+// Sends what is left, too.
 void StoreClient::Impl::receive() {
-  while (lost.empty()) {
-    const ssize_t got = ::recv(stream.fd.get(), chunk.data(), chunk.size(), 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (got <= 0) return lose(got == 0 ? "the server closed the connection" : std::strerror(errno));
-    stream.reader.feed({chunk.data(), static_cast<std::size_t>(got)});
-    std::string_view payload;
-    wire::FrameReader::Result result;
-    while ((result = stream.reader.next(payload)) == wire::FrameReader::Result::frame) deliver(payload);
-    if (result == wire::FrameReader::Result::bad)
-      return lose(fmt::format("it sent {}", stream.reader.reason()));
-    if (static_cast<std::size_t>(got) < chunk.size()) return;
+  connection.flush();
+  for (bool more = lost.empty(); more && lost.empty();) {
+    more = connection.receive();
+    while (const auto payload = connection.next()) deliver(*payload);
   }
+  if (connection.over()) lose(connection.why());
 }
 
 void StoreClient::Impl::deliver(std::string_view payload) {
@@ -228,7 +205,6 @@ void StoreClient::Impl::deliver(std::string_view payload) {
 
 void StoreClient::Impl::lose(std::string why) {
   if (lost.empty()) lost = std::move(why);
-  out.clear();
 }
 
 // The deadline has passed. Tells the server to forget the wait; for several keys, asks which are missing. An
@@ -259,7 +235,7 @@ StoreClient::StoreClient(const Endpoint& server, StoreClientOptions options, con
 
 StoreClient::~StoreClient() = default;
 
-const SocketAddress& StoreClient::local_address() const noexcept { return impl_->stream.local; }
+const SocketAddress& StoreClient::local_address() const noexcept { return impl_->local; }
 
 void StoreClient::set(std::string_view key, std::string_view value, const Deadline& deadline) {
   impl_->call({.op = Op::set, .keys = {std::string(key)}, .value = std::string(value), .expected = {}},

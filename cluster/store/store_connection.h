@@ -1,5 +1,5 @@
-// One client as the server sees it: first a stranger in a handshake, then frames both ways. Internal to the
-// server.
+// One end of a connection between a store's client and its server: messages of up to wire::kMaxPayloadBytes
+// over a secure stream. Internal to both ends. Used by one thread at a time; never blocks.
 #pragma once
 
 #include <cstdint>
@@ -7,64 +7,51 @@
 #include <string>
 #include <string_view>
 
-#include "cluster/store/store_handshake.h"
-#include "cluster/store/store_wire.h"
-#include "runtime/base/clock.h"
-#include "runtime/base/fd.h"
+#include "cluster/net/secure_stream.h"
+#include "cluster/store/store_client.h"
 
 namespace dtrain {
 
 class StoreConnection {
  public:
-  StoreConnection(UniqueFd fd, std::uint64_t id, TimePoint expires, std::string_view secret)
-      : fd_(std::move(fd)),
-        id_(id),
-        expires_(expires),
-        handshake_(std::in_place, secret, wire::make_nonce()) {}
+  explicit StoreConnection(net::SecureStream stream) noexcept : stream_(std::move(stream)) {}
 
-  int fd() const noexcept { return fd_.get(); }
-  std::uint64_t id() const noexcept { return id_; }
-  /// When a stranger must have authenticated.
-  TimePoint expires() const noexcept { return expires_; }
-  bool authenticated() const noexcept { return reader_.has_value(); }
-  const wire::Identity& identity() const noexcept { return identity_; }
+  int fd() const noexcept { return stream_.fd(); }
+  bool is_open() const noexcept { return stream_.is_open(); }
+  void close() noexcept { stream_.close(); }
+  /// Whether, and why, it is over; what has come before can still be taken.
+  net::SecureStream::End end() const noexcept { return stream_.end(); }
+  bool over() const noexcept { return end() != net::SecureStream::End::none; }
+  /// In words, of "it"; empty while it is not over.
+  const std::string& why() const noexcept { return stream_.why(); }
+  /// The process at the other end has closed it or is gone; else, when it is over, the network failed, or it
+  /// broke the rules.
+  bool closed_by_peer() const noexcept {
+    return end() == net::SecureStream::End::closed || end() == net::SecureStream::End::reset;
+  }
 
-  /// Runs the handshake over `bytes`; what follows it is fed to the frame reader. Returns false when the
-  /// stranger is refused (see reason()).
-  bool shake_hands(std::string_view bytes);
-  wire::FrameReader& reader() noexcept { return *reader_; }
-  std::string_view reason() const noexcept { return reason_; }
-
-  /// Queues one frame.
-  void append(std::string_view payload) { writer_->append(out_, payload); }
+  /// Queues one message.
+  void append(std::string_view payload);
   std::size_t unsent_bytes() const noexcept { return out_.size() - sent_; }
-  /// Sends what the socket takes; false when the peer is gone.
-  bool flush() noexcept;
+  /// Sends what the socket takes; false when the connection is over.
+  bool flush();
 
-  /// What epoll is asked to watch for this connection, kept here so that it is only changed when it must be.
-  std::uint32_t watched = 0;
-  /// Is on the server's list of connections to flush.
-  bool dirty = false;
-  /// Is not served until it has taken what it asked for.
-  bool stalled = false;
-  /// Is closed when the event at hand has been served.
-  bool doomed = false;
-  /// The other process has closed its end or died; else, when the connection ends, the network failed.
-  bool closed_by_peer = false;
-  /// Takes note of a failed send or receive.
-  void note_error(int error) noexcept;
+  /// Reads once what the socket has; true when there may be more in it.
+  bool receive();
+  /// The next message that has come whole; valid until the next call. Call until there is none.
+  std::optional<std::string_view> next();
 
  private:
-  UniqueFd fd_;
-  std::uint64_t id_;
-  TimePoint expires_;
-  std::optional<wire::ServerHandshake> handshake_;  // until authenticated
-  std::optional<wire::FrameReader> reader_;
-  std::optional<wire::FrameWriter> writer_;
-  wire::Identity identity_;
-  std::string_view reason_;
-  std::string out_;
+  net::SecureStream stream_;
+  std::string out_;  // sealed frames
   std::size_t sent_ = 0;
+  std::string message_;  // of several frames, as far as it has come
+  std::uint64_t missing_ = 0;
 };
+
+/// Connects to `server` and authenticates, again and again until `deadline`. Throws as StoreClient's
+/// constructor.
+StoreConnection connect_to_store(const Endpoint& server, const StoreClientOptions& options,
+                                 const Deadline& deadline);
 
 }  // namespace dtrain

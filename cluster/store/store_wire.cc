@@ -1,91 +1,9 @@
-// Frames and messages of the store. Lengths are checked before anything is kept.
+// Requests and responses as bytes. Lengths are checked before anything is kept.
 #include "cluster/store/store_wire.h"
 
-#include <limits>
+#include "cluster/net/bytes.h"
 
 namespace dtrain::wire {
-namespace {
-
-// Buffers that once held a large frame are given back.
-constexpr std::size_t kKeepCapacity = 64 * 1024;
-
-}  // namespace
-
-void ByteWriter::put(std::uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) out_.push_back(static_cast<char>((value >> (8 * i)) & 0xff));
-}
-
-void ByteWriter::text(std::string_view bytes) {
-  u32(static_cast<std::uint32_t>(bytes.size()));
-  raw(bytes);
-}
-
-std::string_view ByteReader::raw(std::size_t bytes) {
-  if (!good_ || bytes > in_.size()) {
-    good_ = false;
-    return {};
-  }
-  const std::string_view taken = in_.substr(0, bytes);
-  in_.remove_prefix(bytes);
-  return taken;
-}
-
-std::string_view ByteReader::text(std::size_t max_bytes) {
-  const std::uint32_t bytes = u32();
-  if (bytes > max_bytes) good_ = false;
-  return raw(bytes);
-}
-
-std::uint64_t ByteReader::take(std::size_t bytes) {
-  const std::string_view taken = raw(bytes);
-  std::uint64_t value = 0;
-  for (std::size_t i = taken.size(); i > 0; --i) value = value << 8 | static_cast<std::uint8_t>(taken[i - 1]);
-  return value;
-}
-
-void FrameWriter::append(std::string& out, std::string_view payload) {
-  const std::size_t start = out.size();
-  ByteWriter writer(out);
-  writer.u32(static_cast<std::uint32_t>(payload.size()));
-  writer.u64(sequence_++);
-  writer.raw(payload);
-  writer.raw(key_.sign({std::string_view(out).substr(start)}).view());
-}
-
-void FrameReader::feed(std::string_view bytes) {
-  if (!reason_.empty()) return;
-  if (start_ == buffer_.size()) {
-    buffer_.clear();
-    if (buffer_.capacity() > kKeepCapacity) buffer_.shrink_to_fit();
-  } else {
-    buffer_.erase(0, start_);
-  }
-  start_ = 0;
-  buffer_.append(bytes);
-}
-
-FrameReader::Result FrameReader::fail(std::string_view reason) noexcept {
-  reason_ = reason;
-  return Result::bad;
-}
-
-FrameReader::Result FrameReader::next(std::string_view& payload) {
-  if (!reason_.empty()) return Result::bad;
-  const std::string_view rest = std::string_view(buffer_).substr(start_);
-  if (rest.size() < kFrameHeaderBytes) return Result::need_more;
-  ByteReader header(rest);
-  const std::size_t payload_bytes = header.u32();
-  if (payload_bytes > kMaxPayloadBytes) return fail("a frame longer than any the store sends");
-  if (header.u64() != sequence_) return fail("a frame out of sequence");
-  const std::size_t signed_bytes = kFrameHeaderBytes + payload_bytes;
-  if (rest.size() < signed_bytes + Digest::kBytes) return Result::need_more;
-  if (!key_.verify({rest.substr(0, signed_bytes)}, rest.substr(signed_bytes, Digest::kBytes)))
-    return fail("a frame whose authentication code is wrong");
-  payload = rest.substr(kFrameHeaderBytes, payload_bytes);
-  start_ += signed_bytes + Digest::kBytes;
-  ++sequence_;
-  return Result::frame;
-}
 
 std::string encode(const Request& request) {
   std::string out;

@@ -1,11 +1,7 @@
 #include "collectives/tcp/link.h"
 
 #include <fmt/format.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <string>
 
@@ -13,15 +9,15 @@
 
 namespace dtrain::tcp {
 
-Link::Link(int rank, Connection connection, std::size_t staging_bytes)
-    : rank_(rank),
-      connection_(std::move(connection)),
-      staging_bytes_(std::max(staging_bytes, kMostFrameBytes)) {}
+Link::Link(int rank, net::SecureStream stream, std::size_t staging_bytes)
+    : rank_(rank), stream_(std::move(stream)) {
+  stream_.stage(staging_bytes);
+}
 
 void Link::lose(const std::string& why) const { throw p2p::LinkLost(why, rank_); }
 
 void Link::check_open() const {
-  if (!connection_.fd) throw p2p::LinkLost("the group is closed", rank_);
+  if (!stream_.is_open()) throw p2p::LinkLost("the group is closed", rank_);
 }
 
 void Link::send(std::uint64_t tag, const std::byte* data, std::size_t bytes, int& pending) {
@@ -43,7 +39,7 @@ bool Link::flush() {
   while (!outgoing_.empty()) {
     Outgoing& message = outgoing_.front();
     if (!sealed_) {
-      sealed_ = connection_.sealer.seal(message.tag, {message.data, std::min(message.left, kMostBodyBytes)});
+      sealed_ = stream_.seal(message.tag, {message.data, std::min(message.left, net::kMostBodyBytes)});
       sealed_sent_ = 0;
     }
     if (!push_sealed(moved)) break;
@@ -71,14 +67,10 @@ bool Link::push_sealed(bool& moved) {
       piece.iov_len -= gone;
       skip -= gone;
     }
-    msghdr message{};
-    message.msg_iov = pieces;
-    message.msg_iovlen = 3;
-    const ssize_t sent = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
-    if (sent < 0) lose(fmt::format("sending to it failed: {}", std::strerror(errno)));
-    sealed_sent_ += static_cast<std::size_t>(sent);
+    const std::size_t sent = stream_.send(pieces);
+    if (stream_.end() != net::SecureStream::End::none) lose(stream_.why());
+    if (sent == 0) return false;
+    sealed_sent_ += sent;
     moved = true;
   }
   return true;
@@ -88,11 +80,13 @@ bool Link::take() {
   check_open();
   bool moved = false;
   drained_ = false;
-  while (!expected_.empty() && fetch()) {
+  while (!expected_.empty()) {
+    const net::Frame* frame = fetch();
+    if (frame == nullptr) break;
     const auto message = std::find_if(expected_.begin(), expected_.end(),
-                                      [&](const Expected& expected) { return expected.tag == front_->tag; });
+                                      [&](const Expected& expected) { return expected.tag == frame->tag; });
     if (message == expected_.end()) break;
-    const std::span<const std::byte> body = front_->body;
+    const std::span<const std::byte> body = frame->body;
     if (body.size() > message->left)
       lose(fmt::format("a message of it has {} bytes where at most {} were expected", body.size(),
                        message->left));
@@ -111,54 +105,18 @@ bool Link::take() {
 bool Link::front_has(std::uint64_t tag) {
   check_open();
   drained_ = false;
-  return fetch() && front_->tag == tag;
+  const net::Frame* frame = fetch();
+  return frame != nullptr && frame->tag == tag;
 }
 
-void Link::drop_front() noexcept {
-  begin_ += front_->bytes;
-  front_.reset();
-  if (begin_ == end_) begin_ = end_ = 0;
-}
-
-bool Link::fetch() {
-  if (front_) return true;
+const net::Frame* Link::fetch() {
   while (true) {
-    Frame frame;
-    switch (connection_.opener.open(std::span(staging_).subspan(begin_, end_ - begin_), frame)) {
-      case FrameOpener::Result::frame:
-        front_ = frame;
-        return true;
-      case FrameOpener::Result::bad:
-        lose(fmt::format("the connection to it brought {}", connection_.opener.reason()));
-      case FrameOpener::Result::need_more:
-        if (!read()) return false;
-    }
+    if (const net::Frame* frame = stream_.front()) return frame;
+    const bool came = !drained_ && stream_.end() == net::SecureStream::End::none && stream_.receive();
+    if (stream_.end() != net::SecureStream::End::none) lose(stream_.why());
+    if (!came) return nullptr;
+    drained_ = stream_.drained();
   }
-}
-
-bool Link::read() {
-  if (drained_) return false;
-  if (staging_.empty()) staging_.resize(staging_bytes_);
-  if (begin_ > 0 && staging_.size() - begin_ < kMostFrameBytes) {
-    std::memmove(staging_.data(), staging_.data() + begin_, end_ - begin_);
-    end_ -= begin_;
-    begin_ = 0;
-  }
-  const std::size_t room = staging_.size() - end_;
-  ssize_t got = 0;
-  do {
-    got = ::recv(fd(), staging_.data() + end_, room, MSG_DONTWAIT);
-  } while (got < 0 && errno == EINTR);
-  if (got == 0) lose("it has closed its connection");
-  if (got < 0) {
-    if (errno != EAGAIN && errno != EWOULDBLOCK)
-      lose(fmt::format("the connection to it broke: {}", std::strerror(errno)));
-    drained_ = true;
-    return false;
-  }
-  drained_ = static_cast<std::size_t>(got) < room;
-  end_ += static_cast<std::size_t>(got);
-  return true;
 }
 
 void Link::forget(const int& pending) noexcept {

@@ -6,33 +6,25 @@
 #include <optional>
 #include <vector>
 
-#include "collectives/tcp/frames.h"
-#include "runtime/base/fd.h"
+#include "cluster/net/secure_stream.h"
 
 namespace dtrain::tcp {
-
-/// A connection on which both ends have proved who they are; `fd` is not blocking.
-struct Connection {
-  UniqueFd fd;
-  FrameSealer sealer;
-  FrameOpener opener;
-};
 
 /// Used by one thread at a time. `pending` of a call counts messages that are not done yet; it identifies its
 /// owner and is borrowed until they are, or forgotten.
 class Link {
  public:
   /// Keeps at most `staging_bytes`, at least one frame, of what has come and is not expected yet.
-  Link(int rank, Connection connection, std::size_t staging_bytes);
+  Link(int rank, net::SecureStream stream, std::size_t staging_bytes);
 
   int rank() const noexcept { return rank_; }
-  int fd() const noexcept { return connection_.fd.get(); }
+  int fd() const noexcept { return stream_.fd(); }
   bool sends() const noexcept { return !outgoing_.empty(); }
   bool expects() const noexcept { return !expected_.empty(); }
   /// The next frame is here, and nobody expected it when it came.
-  bool holds_frame() const noexcept { return front_.has_value(); }
+  bool holds_frame() const noexcept { return stream_.has_front(); }
   /// Some bytes have been read and not been taken; the kernel knows of them no more.
-  bool holds_bytes() const noexcept { return end_ > begin_; }
+  bool holds_bytes() const noexcept { return stream_.holds_bytes(); }
 
   /// A message is sent once the kernel has all of it. Neither moves anything.
   void send(std::uint64_t tag, const std::byte* data, std::size_t bytes, int& pending);
@@ -45,11 +37,11 @@ class Link {
 
   /// Whether the next frame to come is here and has `tag`; drop_front() takes it.
   bool front_has(std::uint64_t tag);
-  void drop_front() noexcept;
+  void drop_front() noexcept { stream_.pop(); }
 
   /// Drops the messages that count into `pending`.
   void forget(const int& pending) noexcept;
-  void close() noexcept { connection_.fd.reset(); }
+  void close() noexcept { stream_.close(); }
 
  private:
   struct Outgoing {
@@ -68,23 +60,17 @@ class Link {
   void check_open() const;
   /// Sends what it can of the sealed frame; true once it has gone.
   bool push_sealed(bool& moved);
-  /// Makes front_ the next frame; false when it has not come whole.
-  bool fetch();
-  bool read();
+  /// The next frame; nullptr when it has not come whole.
+  const net::Frame* fetch();
   [[noreturn]] void lose(const std::string& why) const;
 
   const int rank_;
-  Connection connection_;
+  net::SecureStream stream_;
   std::deque<Outgoing> outgoing_;
   std::vector<Expected> expected_;  ///< in the order in which they were asked for
-  std::optional<SealedFrame> sealed_;
+  std::optional<net::SealedFrame> sealed_;
   std::size_t sealed_sent_ = 0;
-
-  const std::size_t staging_bytes_;
-  std::vector<std::byte> staging_;   ///< made when first needed
-  std::size_t begin_ = 0, end_ = 0;  ///< of what has come and was not taken, in staging_
-  bool drained_ = false;             ///< the socket had no more a moment ago
-  std::optional<Frame> front_;       ///< at begin_
+  bool drained_ = false;  ///< the socket had no more a moment ago
 };
 
 }  // namespace dtrain::tcp

@@ -6,7 +6,7 @@ namespace dtrain::tcp {
 namespace {
 
 // Several frames a system call, and little enough for them to stay in a core's own cache.
-constexpr std::size_t kMostStagingBytes = 4 * kMostFrameBytes;
+constexpr std::size_t kMostStagingBytes = 4 * net::kMostFrameBytes;
 // What all links may stage when all are in use.
 constexpr std::size_t kMostBytes = std::size_t{32} << 20;
 // Up to this many links are each just tried; with more, the kernel is first asked which can move.
@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds kCheckEvery{1};
 
 }  // namespace
 
-TcpProgressEngine::TcpProgressEngine(int rank, std::vector<std::optional<Connection>> connections)
+TcpProgressEngine::TcpProgressEngine(int rank, std::vector<std::optional<net::SecureStream>> connections)
     : rank_(rank) {
   const std::size_t staging = std::min(kMostStagingBytes, kMostBytes / connections.size());
   links_.reserve(connections.size() - 1);

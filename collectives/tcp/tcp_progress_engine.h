@@ -15,7 +15,7 @@ namespace dtrain::tcp {
 class TcpProgressEngine {
  public:
   /// `connections` by rank; none to this rank itself.
-  TcpProgressEngine(int rank, std::vector<std::optional<Connection>> connections);
+  TcpProgressEngine(int rank, std::vector<std::optional<net::SecureStream>> connections);
 
   void set_patience(p2p::Patience patience) noexcept { patience_ = patience; }
 

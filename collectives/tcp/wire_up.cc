@@ -10,8 +10,7 @@
 
 #include <algorithm>
 
-#include "collectives/tcp/acceptor.h"
-#include "collectives/tcp/connector.h"
+#include "collectives/tcp/peer_address.h"
 #include "runtime/base/error.h"
 
 namespace dtrain::tcp {
@@ -53,21 +52,20 @@ class WireUp {
         size_(size),
         group_(group),
         deadline_(deadline),
-        acceptor_(site.listening_host, {group, 0, rank, site.protection}, size, site.token, deadline) {
+        listening_(site.listening_host, site.host, purpose_to(rank), site.token, deadline) {
+    if (rank + 1 == size) listening_.acceptor.close();  // nobody connects to the last one
     result_.connections.resize(static_cast<std::size_t>(size));
     result_.hosts.resize(static_cast<std::size_t>(size));
     result_.hosts[static_cast<std::size_t>(rank)] = site.host;
   }
 
   PeerConnections run() {
-    site_.store->set(address_key(group_, rank_),
-                     PeerAddress{site_.host, acceptor_.address(), acceptor_.nonce(), site_.protection}.text(),
-                     deadline_);
+    site_.store->set(address_key(group_, rank_), listening_.address.text(), deadline_);
     while (missing() > 0) {
       if (deadline_.expired()) give_up();
       turn();
     }
-    acceptor_.report(*site_.log, group_);
+    report_rejections();
     for (int peer = rank_ + 1; peer < size_; ++peer)
       host_of(peer) = PeerAddress::parse(site_.store->get(address_key(group_, peer), deadline_)).host;
     return std::move(result_);
@@ -75,7 +73,8 @@ class WireUp {
 
  private:
   std::string& host_of(int rank) { return result_.hosts[static_cast<std::size_t>(rank)]; }
-  std::optional<Connection>& connection_to(int rank) {
+  Purpose purpose_to(int rank) const { return {group_, rank, size_, site_.protection}; }
+  std::optional<net::SecureStream>& connection_to(int rank) {
     return result_.connections[static_cast<std::size_t>(rank)];
   }
   long missing() const {
@@ -87,23 +86,28 @@ class WireUp {
   void turn() {
     if (static_cast<int>(connectors_.size()) < rank_) look_up(static_cast<int>(connectors_.size()));
     const bool addresses_missing = static_cast<int>(connectors_.size()) < rank_;
-    polled_.clear();
-    acceptor_.ask(polled_);
-    for (Connector& connector : connectors_) connector.ask(polled_);
+    polled_.assign({{listening_.acceptor.fd(), POLLIN, 0}});
+    for (net::Connector& connector : connectors_) connector.ask(polled_);
     Duration sleep =
         addresses_missing ? Duration::zero() : std::min<Duration>(kLongestTurn, deadline_.remaining());
     const TimePoint now = steady_clock().now();
-    for (const Connector& connector : connectors_) sleep = std::min(sleep, connector.next(now));
+    for (const net::Connector& connector : connectors_) sleep = std::min(sleep, connector.next(now));
     ::poll(polled_.data(), polled_.size(), Deadline::after(sleep).poll_timeout_ms());
-    for (AcceptedPeer& peer : acceptor_.serve(polled_)) settle(peer.from, std::move(peer.connection));
-    for (Connector& connector : connectors_) {
-      if (auto connection = connector.serve(polled_)) settle(connector.peer(), std::move(*connection));
+    for (net::AcceptedPeer& peer : listening_.acceptor.serve())
+      settle(peer.identity.rank, std::move(peer.stream));
+    for (std::size_t peer = 0; peer < connectors_.size(); ++peer) {
+      if (auto stream = connectors_[peer].serve(polled_)) settle(static_cast<int>(peer), std::move(*stream));
     }
   }
 
-  void settle(int peer, Connection connection) {
-    limit_unsent(connection.fd.get());
-    connection_to(peer) = std::move(connection);
+  void settle(int peer, net::SecureStream stream) {
+    limit_unsent(stream.fd());
+    connection_to(peer).emplace(std::move(stream));
+  }
+
+  void report_rejections() const {
+    if (const std::string rejected = listening_.acceptor.rejections(); !rejected.empty())
+      site_.log->write(LogLevel::warning, fmt::format("tcp group '{}': rank {} {}", group_, rank_, rejected));
   }
 
   void look_up(int peer) {
@@ -124,17 +128,14 @@ class WireUp {
           "tcp group '{}': rank {} on {} protects its messages by '{}', rank {} on {} by '{}'; set "
           "DTRAIN_TCP_PROTECTION to the same on every node",
           group_, peer, found.host, name_of(found.protection), rank_, site_.host, name_of(site_.protection)));
-    const std::string_view token = site_.token ? site_.token->bytes() : std::string_view();
-    connectors_.emplace_back(Purpose{group_, rank_, peer, site_.protection},
-                             link_secret(token, group_, found.nonce),
-                             resolve(parse_endpoint(found.address, "a rank's address"), deadline_).front());
+    connectors_.push_back(connector_to(found, rank_, purpose_to(peer), site_.token, deadline_));
   }
 
   [[noreturn]] void give_up() {
-    acceptor_.report(*site_.log, group_);
-    for (const Connector& connector : connectors_) {
-      if (!connection_to(connector.peer()))
-        throw not_connected(group_, connector.peer(), host_of(connector.peer()), connector.last_failure());
+    report_rejections();
+    for (std::size_t peer = 0; peer < connectors_.size(); ++peer) {
+      const int rank = static_cast<int>(peer);
+      if (!connection_to(rank)) throw not_connected(group_, rank, host_of(rank), connectors_[peer].why());
     }
     for (int peer = 0; peer < size_; ++peer) {
       if (peer == rank_ || connection_to(peer)) continue;
@@ -151,8 +152,8 @@ class WireUp {
   const std::string& group_;
   const Deadline& deadline_;
   PeerConnections result_;
-  Acceptor acceptor_;
-  std::vector<Connector> connectors_;  ///< to ranks 0, 1, … whose addresses are known
+  ListeningRank listening_;
+  std::vector<net::Connector> connectors_;  ///< to ranks 0, 1, … whose addresses are known
   std::vector<pollfd> polled_;
 };
 

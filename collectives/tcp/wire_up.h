@@ -6,9 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "cluster/net/protection.h"
+#include "cluster/net/secure_stream.h"
 #include "cluster/net/token.h"
 #include "cluster/store/store.h"
-#include "collectives/tcp/link.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 
@@ -27,7 +28,7 @@ struct TcpSite {
 
 /// By rank. There is no connection from a rank to itself.
 struct PeerConnections {
-  std::vector<std::optional<Connection>> connections;
+  std::vector<std::optional<net::SecureStream>> connections;
   std::vector<std::string> hosts;
 };
 

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "cluster/net/protection.h"
 #include "cluster/net/token.h"
-#include "collectives/protection.h"
 #include "parallel/server/delays.h"
 #include "runtime/base/clock.h"
 #include "runtime/tensor/named_tensors.h"

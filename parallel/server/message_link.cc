@@ -20,8 +20,8 @@ struct Outgoing {
 }  // namespace
 
 struct MessageLink::State {
-  State(int peer, tcp::Connection connection, bool takes_answers)
-      : link(peer, std::move(connection), kStagingBytes), answers(takes_answers) {}
+  State(int peer, net::SecureStream stream, bool takes_answers)
+      : link(peer, std::move(stream), kStagingBytes), answers(takes_answers) {}
 
   enum class Part { none, head, preface, payload };
   void expect(Part next, std::uint64_t tag, std::byte* data, std::size_t bytes) {
@@ -39,8 +39,8 @@ struct MessageLink::State {
   Message incoming;
 };
 
-MessageLink::MessageLink(int peer, tcp::Connection connection, bool answers)
-    : state_(std::make_unique<State>(peer, std::move(connection), answers)) {}
+MessageLink::MessageLink(int peer, net::SecureStream stream, bool answers)
+    : state_(std::make_unique<State>(peer, std::move(stream), answers)) {}
 MessageLink::~MessageLink() = default;
 MessageLink::MessageLink(MessageLink&&) noexcept = default;
 

@@ -7,12 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "cluster/net/secure_stream.h"
 #include "parallel/server/protocol.h"
-#include "runtime/base/fd.h"
-
-namespace dtrain::tcp {
-struct Connection;
-}
 
 namespace dtrain::server {
 
@@ -20,7 +16,7 @@ namespace dtrain::server {
 class MessageLink {
  public:
   /// `answers`: whether answers come in, or requests. `peer`: the worker's or server's number, for errors.
-  MessageLink(int peer, tcp::Connection connection, bool answers);
+  MessageLink(int peer, net::SecureStream stream, bool answers);
   ~MessageLink();
   MessageLink(MessageLink&&) noexcept;
 

@@ -9,8 +9,7 @@
 #include <map>
 
 #include "collectives/p2p/transport.h"
-#include "collectives/tcp/acceptor.h"
-#include "collectives/tcp/connector.h"
+#include "collectives/tcp/peer_address.h"
 #include "parallel/server/message_link.h"
 #include "parallel/server/purpose.h"
 #include "parallel/server/table.h"
@@ -41,9 +40,9 @@ struct ParameterServer::Impl {
   Impl(const ServerRules& server_rules, std::unique_ptr<Updater> updater, const ServerSite& where)
       : rules(server_rules),
         site(where),
-        acceptor(site.host, server::purpose_of(site.number, -1, site.protection), rules.workers, site.token,
-                 Deadline::after(kListenPatience)),
-        card(tcp::PeerAddress{site.name, acceptor.address(), acceptor.nonce(), site.protection}.text()),
+        listening(site.host, site.name, server::purpose_of(site.number, rules.workers, site.protection),
+                  site.token, Deadline::after(kListenPatience)),
+        card(listening.address.text()),
         table(rules, std::move(updater),
               [this](int worker, server::Message answer) { send(worker, std::move(answer)); }) {
     wake.reset(static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, "eventfd")));
@@ -55,18 +54,19 @@ struct ParameterServer::Impl {
   }
 
   void turn() {
-    std::vector<pollfd> polled{{wake.get(), POLLIN, 0}};
+    std::vector<pollfd> polled{{wake.get(), POLLIN, 0}, {listening.acceptor.fd(), POLLIN, 0}};
+    const std::size_t first_link = polled.size();
     std::vector<int> order;
     for (auto& [worker, link] : links) {
       polled.push_back({link.fd(), static_cast<short>(link.sends() ? POLLIN | POLLOUT : POLLIN), 0});
       order.push_back(worker);
     }
-    acceptor.ask(polled);
     ::poll(polled.data(), polled.size(), Deadline::after(kLongestTurn).poll_timeout_ms());
     for (std::size_t i = 0; i < order.size(); ++i) {
-      if (polled[i + 1].revents != 0) with_link(order[i], [&](auto& link) { read(order[i], link); });
+      if (polled[first_link + i].revents != 0) with_link(order[i], [&](auto& link) { read(order[i], link); });
     }
-    for (tcp::AcceptedPeer& peer : acceptor.serve(polled)) welcome(peer.from, std::move(peer.connection));
+    for (net::AcceptedPeer& peer : listening.acceptor.serve())
+      welcome(peer.identity.rank, std::move(peer.stream));
     // An answer to one may be an answer to all.
     for (const int worker : numbers()) with_link(worker, [](auto& link) { link.flush(); });
     for (const int worker : numbers()) {
@@ -100,10 +100,10 @@ struct ParameterServer::Impl {
   }
 
   // One that comes again before its old connection was found dead takes its place.
-  void welcome(int worker, tcp::Connection connection) {
+  void welcome(int worker, net::SecureStream stream) {
     if (links.erase(worker) > 0) table.lose(worker);
     if (!table.join(worker)) return;
-    links.emplace(worker, server::MessageLink(worker, std::move(connection), false));
+    links.emplace(worker, server::MessageLink(worker, std::move(stream), false));
     with_link(worker, [&](auto& here) { read(worker, here); });
   }
 
@@ -114,7 +114,7 @@ struct ParameterServer::Impl {
 
   ServerRules rules;
   ServerSite site;
-  tcp::Acceptor acceptor;
+  tcp::ListeningRank listening;
   std::string card;
   server::Table table;
   std::map<int, server::MessageLink> links;
@@ -144,8 +144,8 @@ void ParameterServer::run(Duration patience, const std::function<bool()>& given_
   }
   const Deadline farewell = Deadline::after(kFarewell);
   while (!impl.links.empty() && !farewell.expired()) impl.turn();
-  if (impl.site.log != nullptr)
-    impl.acceptor.report(*impl.site.log, fmt::format("parameter server {}", impl.site.number));
+  if (const std::string rejected = impl.listening.acceptor.rejections(); !rejected.empty())
+    impl.say(LogLevel::warning, rejected);
   if (impl.table.parted_well()) return;
   throw PeerError(fmt::format("parameter server {}: all workers have gone: {}", impl.site.number,
                               impl.table.over().empty() ? "some without a word" : impl.table.over()),

@@ -13,8 +13,8 @@
 #include <optional>
 #include <string>
 
+#include "cluster/net/protection.h"
 #include "cluster/net/token.h"
-#include "collectives/protection.h"
 #include "parallel/server/delays.h"
 #include "parallel/server/server_rules.h"
 #include "parallel/server/updater.h"

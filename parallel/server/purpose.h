@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "collectives/protection.h"
+#include "cluster/net/protection.h"
 
 namespace dtrain::tcp {
 struct Purpose;
@@ -12,7 +12,7 @@ struct Purpose;
 
 namespace dtrain::server {
 
-/// `worker`: who connects; the server, which is below every worker's number, listens.
-tcp::Purpose purpose_of(int server, int worker, Protection protection);
+/// The server, which is below every worker's number, listens; workers below `workers` connect.
+tcp::Purpose purpose_of(int server, int workers, Protection protection);
 
 }  // namespace dtrain::server

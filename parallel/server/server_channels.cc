@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "collectives/p2p/transport.h"
-#include "collectives/tcp/connector.h"
+#include "collectives/tcp/peer_address.h"
 #include "parallel/server/purpose.h"
 #include "runtime/base/error.h"
 
@@ -36,25 +36,13 @@ void ServerChannels::connect(int server, const std::string& text, const WorkerSi
         fmt::format("{} protects its messages by '{}', worker {} by '{}'; set DTRAIN_TCP_PROTECTION to "
                     "the same everywhere",
                     name, name_of(address.protection), site.worker, name_of(site.protection)));
-  const tcp::Purpose purpose = purpose_of(server, site.worker, site.protection);
-  const std::string_view token = site.token ? site.token->bytes() : std::string_view();
-  tcp::Connector connector(purpose, tcp::link_secret(token, purpose.group, address.nonce),
-                           resolve(parse_endpoint(address.address, "a server's address"), deadline).front());
-  while (true) {
-    std::vector<pollfd> polled;
-    connector.ask(polled);
-    const Duration wait =
-        std::min({connector.next(steady_clock().now()), deadline.remaining(), kLongestTurn});
-    ::poll(polled.data(), polled.size(), Deadline::after(wait).poll_timeout_ms());
-    if (auto connection = connector.serve(polled)) {
-      channels_.push_back(
-          {name, address.host, MessageLink(server, std::move(*connection), true), 1, 1, {}, false});
-      return;
-    }
-    if (deadline.expired())
-      throw PeerError(fmt::format("{}: no connection: {}", name, connector.last_failure()),
-                      PeerFailure{-1, address.host, "connect", 0, ""});
-  }
+  net::Connector connector =
+      tcp::connector_to(address, site.worker, purpose_of(server, 0, site.protection), site.token, deadline);
+  auto stream = connector.run(deadline);
+  if (!stream)
+    throw PeerError(fmt::format("{}: no connection: {}", name, connector.why()),
+                    PeerFailure{-1, address.host, "connect", 0, ""});
+  channels_.push_back({name, address.host, MessageLink(server, std::move(*stream), true), 1, 1, {}, false});
 }
 
 void ServerChannels::lose(const Channel& channel, const std::string& why) {

@@ -19,7 +19,6 @@
 #include "tests/fuzz/targets.h"
 #include "tests/fuzz/targets_data.h"
 #include "tests/fuzz/targets_files.h"
-#include "tests/fuzz/targets_links.h"
 #include "tests/fuzz/targets_server.h"
 #include "tests/fuzz/targets_torch_store.h"
 
@@ -64,8 +63,6 @@ const std::map<std::string, Target>& targets() {
       {"frames", fuzz::frames},
       {"handshake", fuzz::handshake},
       {"idx", fuzz::idx},
-      {"link_frames", fuzz::link_frames},
-      {"link_introduction", fuzz::link_introduction},
       {"nodelist", fuzz::nodelist},
       {"npy", fuzz::npy},
       {"rendezvous_membership", fuzz::rendezvous_membership},
@@ -77,6 +74,7 @@ const std::map<std::string, Target>& targets() {
       {"server_table", fuzz::server_table},
       {"shard_index", fuzz::shard_index},
       {"state", fuzz::state},
+      {"store_messages", fuzz::store_messages},
       {"tasks_per_node", fuzz::tasks_per_node},
       {"torch_store", fuzz::torch_store},
   };
@@ -158,7 +156,7 @@ TEST_P(FuzzForAWhile, BreaksNoPromise) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, FuzzForAWhile,
-                         testing::Values("csv", "idx", "link_frames", "npy", "report", "safetensors", "state",
+                         testing::Values("csv", "idx", "frames", "npy", "report", "safetensors", "state",
                                          "torch_store"),
                          [](const auto& target) { return target.param; });
 

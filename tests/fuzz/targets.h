@@ -10,14 +10,17 @@ namespace dtrain::fuzz {
 void nodelist(std::string_view input);
 void tasks_per_node(std::string_view input);
 
-/// Feeds a frame reader cut at every byte and at once: both must see the same frames and the same end; frames
-/// made from the input come back whole; a flipped bit never does. Requests and responses decode or do not,
-/// and what decodes encodes back to the same bytes.
+/// A stream of sealed frames that the input says how to change on its way: what is opened are its first
+/// frames, unchanged, up to where the change begins. The first byte is the protection, then come edits of
+/// four bytes each. The input as a stream opens nothing that protection seals.
 void frames(std::string_view input);
 
-/// A server's handshake never accepts bytes without the secret, never keeps more than its bound, and cut at
-/// every byte ends as it does at once. A client's never accepts a challenge without the secret.
+/// One that listens lets nobody in without the secret, answers once at most, and cut at every byte ends as it
+/// does at once; one that connects believes nobody without it.
 void handshake(std::string_view input);
+
+/// Requests and responses decode or do not; what decodes encodes back to the same bytes.
+void store_messages(std::string_view input);
 
 /// A launcher's and the leader's messages decode or do not; what decodes has one encoding.
 void rendezvous_messages(std::string_view input);

@@ -247,24 +247,20 @@ void rendezvous_messages(std::string_view input) {
 
 void rendezvous_session(std::string_view input) {
   TimePoint now{std::chrono::seconds(1000)};
-  Session session(wire::FrameReader(MacKey("down")), wire::FrameWriter(MacKey("up")), {1, "host", "", 2, {}},
-                  {}, now);
-  wire::FrameWriter server(MacKey("down"));
-  // Authentic frames, whatever is in them: pieces of the input, each led by its length.
+  Session session({1, "host", "", 2, {}}, {}, now);
+  // Authentic messages, whatever is in them: pieces of the input, each led by its length.
   Bytes bytes(input);
   while (!bytes.empty() && !session.ended()) {
-    std::string payload;
+    std::string message;
     for (int left = bytes.next(); left > 0 && !bytes.empty(); --left)
-      payload.push_back(static_cast<char>(bytes.next()));
-    std::string frame;
-    server.append(frame, payload);
-    session.receive(frame, now);
+      message.push_back(static_cast<char>(bytes.next()));
+    session.receive(message, now);
     now += milliseconds(50);
     session.tick(now);
     while (const auto event = session.take()) static_cast<void>(decode_leader_event(*event));
   }
-  session.receive(input, now);
-  if (!input.empty()) require(!session.take() || session.ended(), "bytes that are no frames are the end");
+  session.receive("no response", now);
+  require(session.ended(), "what is no response is the end");
 }
 
 void rendezvous_membership(std::string_view input) {

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/store/store_handshake.h"
+#include "cluster/net/handshake.h"
 #include "runtime/base/check.h"
 #include "runtime/base/fd.h"
 
@@ -108,7 +108,7 @@ class Crowd {
   // A greeting that only the secret is missing from.
   std::string hello() {
     const int from = 1 + static_cast<int>(random_() % 4);
-    return wire::make_hello({"link to 0", "authenticate", from}, wire::make_nonce());
+    return net::Initiator("", {"rank 0", "rank", from}).hello();
   }
 
   void strike(std::uint16_t port) {

@@ -14,8 +14,7 @@
 #include <random>
 #include <string>
 
-#include "cluster/store/store_handshake.h"
-#include "cluster/store/store_wire.h"
+#include "cluster/net/handshake.h"
 #include "runtime/base/check.h"
 #include "tests/bench/rendezvous/server_process.h"
 
@@ -42,13 +41,23 @@ class Attack {
   Attack(const rendezvous::MemberOptions& target, const AttackPlan& plan)
       : plan_(plan), address_(resolve(target.server, Deadline::after(std::chrono::seconds(5))).front()) {
     // What a listener on the wire would have kept of a launcher's coming: hello, proof, first frame.
-    hello_ = wire::make_hello({target.job, "launcher", 1}, wire::make_nonce());
-    wire::ServerHandshake server(target.token->bytes(), wire::make_nonce());
-    std::string challenge;
-    server.feed(hello_, challenge);
-    const wire::Answer answer = wire::answer_challenge(target.token->bytes(), hello_, challenge);
-    recording_ = hello_ + answer.proof;
-    wire::FrameWriter(MacKey(answer.keys.to_server.view())).append(recording_, "set rdzv/node_event");
+    net::Initiator initiator(target.token->bytes(), {target.job, "launcher", 1});
+    hello_ = initiator.hello();
+    const MacKey key(target.token->bytes());
+    const net::Admit anyone = [](const net::Identity&) { return std::string(); };
+    net::Responder responder(key, Protection::authenticate, anyone);
+    std::string challenge, proof, verdict;
+    responder.feed(hello_, challenge);
+    initiator.feed(challenge, proof);
+    recording_ = hello_ + proof;
+    responder.feed(proof, verdict);
+    initiator.feed(verdict, proof);
+    const net::SealedFrame frame =
+        initiator.stream(UniqueFd())
+            .seal(0, std::as_bytes(std::span(std::string_view("set rdzv/node_event"))));
+    for (const auto bytes :
+         {std::span<const std::byte>(frame.header), frame.body, std::span<const std::byte>(frame.mac)})
+      recording_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
 
   template <class Shared>

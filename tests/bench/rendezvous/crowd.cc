@@ -3,14 +3,12 @@
 
 #include <fmt/format.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
-#include <cstring>
 #include <mutex>
 
 #include "cluster/rendezvous/messages.h"
 #include "cluster/rendezvous/session.h"
-#include "cluster/store/store_connect.h"
+#include "cluster/store/store_connection.h"
 #include "runtime/base/check.h"
 
 namespace dtrain::bench {
@@ -41,10 +39,9 @@ struct Crowd::Trouble {
 };
 
 struct Crowd::Slot {
-  Slot(StoreStream connected, const rendezvous::NodeOffer& offer, rendezvous::SessionTimes times)
-      : stream(std::move(connected)),
-        session(std::move(stream.reader), std::move(stream.writer), offer, times, steady_clock().now()) {}
-  StoreStream stream;
+  Slot(StoreConnection connected, const rendezvous::NodeOffer& offer, rendezvous::SessionTimes times)
+      : connection(std::move(connected)), session(offer, times, steady_clock().now()) {}
+  StoreConnection connection;
   rendezvous::Session session;
 };
 
@@ -79,7 +76,7 @@ class Crowd::Loop {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.ptr = &slot;
-    check(Sys{::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, slot.stream.fd.get(), &event)}, "epoll_ctl");
+    check(Sys{::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, slot.connection.fd(), &event)}, "epoll_ctl");
     flush(slot);
     ++crowd_.connected_;
   }
@@ -98,18 +95,16 @@ class Crowd::Loop {
   }
 
   void receive(Slot& slot) {
-    const ssize_t got = ::recv(slot.stream.fd.get(), chunk_, sizeof chunk_, MSG_DONTWAIT);
-    if (got > 0)
-      slot.session.receive({chunk_, static_cast<std::size_t>(got)}, steady_clock().now());
-    else if (got == 0 || (errno != EAGAIN && errno != EINTR))
-      slot.session.lose(got == 0 ? "closed" : std::strerror(errno));
+    slot.connection.receive();
+    while (const auto message = slot.connection.next()) slot.session.receive(*message, steady_clock().now());
+    if (slot.connection.over()) slot.session.lose(slot.connection.why());
     attend(slot);
   }
 
   void attend(Slot& slot) {
     while (const auto event = slot.session.take()) react(slot, *event);
     flush(slot);
-    if (slot.session.ended() && slot.stream.fd) slot.stream.fd.reset();
+    if (slot.session.ended()) slot.connection.close();
   }
 
   // Nodes are not decoded: on a real node that is one launcher's work, not ten thousand launchers'.
@@ -141,10 +136,10 @@ class Crowd::Loop {
       failed.failure.lines.assign(20, "rank 7 failed first: exit code 7");
       slot.session.say(failed, steady_clock().now());
     }
-    std::string& out = slot.session.out();
-    if (out.empty() || !slot.stream.fd) return;
-    const ssize_t sent = ::send(slot.stream.fd.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent > 0) out.erase(0, static_cast<std::size_t>(sent));
+    if (!slot.connection.is_open()) return;
+    for (const std::string& message : slot.session.out()) slot.connection.append(message);
+    slot.session.out().clear();
+    slot.connection.flush();
   }
 
   Crowd& crowd_;
@@ -152,7 +147,6 @@ class Crowd::Loop {
   UniqueFd epoll_;
   TimePoint next_tick_;
   std::vector<std::unique_ptr<Slot>> slots_;
-  char chunk_[64 * 1024];
 };
 
 Crowd::Crowd(const rendezvous::MemberOptions& options, int first, int count, int threads)

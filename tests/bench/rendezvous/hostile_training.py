@@ -31,7 +31,7 @@ def free_port():
 
 def stranger(random_bytes):
     kinds = (random_bytes.randbytes(64), b"\xff" * 8 + b"\x7f" * 64, b"GET / HTTP/1.0\r\n\r\n",
-             b"\x60\x00DTST\x01\x00" + random_bytes.randbytes(90))
+             b"\x60\x00DTST\x02\x00" + random_bytes.randbytes(90))
     return random_bytes.choice(kinds)
 
 

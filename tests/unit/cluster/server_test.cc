@@ -16,8 +16,9 @@
 #include <future>
 #include <thread>
 
+#include "cluster/net/connector.h"
 #include "cluster/store/store_client.h"
-#include "cluster/store/store_handshake.h"
+#include "cluster/store/store_connection.h"
 #include "cluster/store/store_wire.h"
 #include "runtime/base/check.h"
 #include "tests/support/slowness.h"
@@ -186,7 +187,7 @@ TEST_F(ServerTest, AForeignServiceIsRecognised) {
     closed_within(fd.get(), milliseconds(20000));
   });
   EXPECT_THAT(peer_error_of([&] { StoreClient(endpoint_of(listener.port()), client_options(), soon()); }),
-              HasSubstr("not a dtrain store"));
+              HasSubstr("is not dtrain"));
   service.join();
 }
 
@@ -311,41 +312,27 @@ TEST_F(ServerTest, GarbageIsDroppedAtOnceAndTheSilentInTime) {
 
 // A client made by hand, for what an honest one never does: authenticated, the rest is up to the test.
 struct RawClient {
-  UniqueFd fd;
-  wire::FrameWriter writer;
-  wire::FrameReader reader;
+  StoreConnection connection;
 
   static RawClient connect(std::uint16_t port) {
-    UniqueFd fd = stranger(port);
-    const std::string hello = wire::make_hello({"job", "worker", 1}, wire::make_nonce());
-    ::send(fd.get(), hello.data(), hello.size(), MSG_NOSIGNAL);
-    std::string challenge(wire::kChallengeBytes, '\0');
-    check(Sys{::recv(fd.get(), challenge.data(), challenge.size(), MSG_WAITALL)}, "recv challenge");
-    const wire::Answer answer = wire::answer_challenge(token().bytes(), hello, challenge);
-    if (!answer.error.empty()) throw Error(answer.error);
-    ::send(fd.get(), answer.proof.data(), answer.proof.size(), MSG_NOSIGNAL);
-    return {std::move(fd), wire::FrameWriter(MacKey(answer.keys.to_server.view())),
-            wire::FrameReader(MacKey(answer.keys.to_client.view()))};
+    return {connect_to_store(endpoint_of(port), client_options(1), soon())};
   }
-  std::string seal(const wire::Request& request) {
-    std::string frame;
-    writer.append(frame, wire::encode(request));
-    return frame;
+  void ask(const wire::Request& request) {
+    connection.append(wire::encode(request));
+    connection.flush();
   }
-  void send(const std::string& bytes) { ::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL); }
-  // Reads `count` whole frames and adds up the bytes of their values.
+  // Reads `count` answers and adds up the bytes of their values.
   std::size_t read_values(std::size_t count) {
     std::size_t bytes = 0;
-    std::vector<char> chunk(1 << 16);
-    std::string_view payload;
     while (count > 0) {
-      const ssize_t got = check(Sys{::recv(fd.get(), chunk.data(), chunk.size(), 0)}, "recv");
-      if (got == 0) throw Error("closed");
-      reader.feed({chunk.data(), static_cast<std::size_t>(got)});
-      while (reader.next(payload) == wire::FrameReader::Result::frame) {
-        bytes += wire::decode_response(payload)->value.size();
-        --count;
-      }
+      pollfd waited{connection.fd(),
+                    static_cast<short>(connection.unsent_bytes() > 0 ? POLLIN | POLLOUT : POLLIN), 0};
+      ::poll(&waited, 1, 20000);
+      connection.flush();
+      connection.receive();
+      for (; const auto payload = connection.next(); --count)
+        bytes += wire::decode_response(*payload)->value.size();
+      if (connection.over()) throw Error(connection.why());
     }
     return bytes;
   }
@@ -354,10 +341,17 @@ struct RawClient {
 TEST_F(ServerTest, AReplayedFrameAfterTheHandshakeDropsThatClientOnly) {
   start();
   const auto good = connect();
-  RawClient bad = RawClient::connect(port_);
-  const std::string frame = bad.seal({.keys = {"k"}, .value = "v", .expected = {}});
-  bad.send(frame + frame);
-  EXPECT_TRUE(closed_within(bad.fd.get(), seconds(10)));
+  net::SecureStream bad =
+      *net::Connector(resolve(endpoint_of(port_), soon()), token().bytes(), {"job", "worker", 1}).run(soon());
+  const std::string request = wire::encode({.keys = {"k"}, .value = "v", .expected = {}});
+  net::SealedFrame frame = bad.seal(0, std::as_bytes(std::span(request)));
+  for (int i = 0; i < 2; ++i) {
+    iovec pieces[] = {{frame.header.data(), frame.header.size()},
+                      {const_cast<std::byte*>(frame.body.data()), frame.body.size()},
+                      {frame.mac.data(), frame.mac_bytes}};
+    EXPECT_EQ(bad.send(pieces), frame.bytes());
+  }
+  EXPECT_TRUE(closed_within(bad.fd(), seconds(10)));
   EXPECT_EQ(good->get("k", soon()), "v");
   EXPECT_EQ(server_->stats().refused, 1U);
 }
@@ -369,13 +363,11 @@ TEST_F(ServerTest, AClientThatAsksWithoutReadingIsPausedAndLosesNothing) {
   const auto good = connect();
   good->set("big", std::string(1 << 20, 'x'), soon());
   RawClient greedy = RawClient::connect(port_);
-  std::string asked;
   constexpr std::size_t kAsked = 100;
   for (std::uint64_t id = 1; id <= kAsked; ++id)
-    asked += greedy.seal({.op = wire::Op::get, .id = id, .keys = {"big"}, .value = {}, .expected = {}});
-  greedy.send(asked);
+    greedy.ask({.op = wire::Op::get, .id = id, .keys = {"big"}, .value = {}, .expected = {}});
   EXPECT_EQ(good->get("big", soon()).size(), std::size_t{1} << 20) << "others are served meanwhile";
-  EXPECT_EQ(greedy.read_values(1 + kAsked), kAsked << 20);
+  EXPECT_EQ(greedy.read_values(kAsked), kAsked << 20);
   EXPECT_EQ(server_->stats().refused, 0U);
 }
 
@@ -385,11 +377,9 @@ TEST_F(ServerTest, AClientThatDoesNotReadWhatItWaitedForIsDroppedAtTheLimit) {
   start(options);
   const auto good = connect();
   RawClient greedy = RawClient::connect(port_);
-  std::string asked;
   for (std::uint64_t id = 1; id <= 100; ++id)
-    asked += greedy.seal({.op = wire::Op::get, .id = id, .keys = {"big"}, .value = {}, .expected = {}});
-  asked += greedy.seal({.keys = {"asked"}, .value = {}, .expected = {}});
-  greedy.send(asked);
+    greedy.ask({.op = wire::Op::get, .id = id, .keys = {"big"}, .value = {}, .expected = {}});
+  greedy.ask({.keys = {"asked"}, .value = {}, .expected = {}});
   good->wait({"asked"}, soon());
   good->set("big", std::string(1 << 20, 'x'), soon());
   EXPECT_TRUE(reaches(&StoreServerStats::refused, 1));

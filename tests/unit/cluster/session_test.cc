@@ -1,10 +1,11 @@
-// One conversation with the leader, byte by byte and with a clock of our own: the lease above all.
+// One conversation with the leader, message by message and with a clock of our own: the lease above all.
 #include "cluster/rendezvous/session.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cluster/rendezvous/messages.h"
 
@@ -15,39 +16,27 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-// The other end: opens what a session sends, answers when told to.
+// The other end: reads what a session sends, answers when told to.
 class SessionTest : public testing::Test {
  protected:
   explicit SessionTest(Leadership* leadership = nullptr)
-      : from_session_(MacKey("up")),
-        to_session_(MacKey("down")),
-        session_(wire::FrameReader(MacKey("down")), wire::FrameWriter(MacKey("up")), {1, "host1", "", 2, {}},
-                 {}, now_, leadership) {}
+      : session_({1, "host1", "", 2, {}}, {}, now_, leadership) {}
 
   std::vector<wire::Request> asked() {
-    from_session_.feed(session_.out());
-    session_.out().clear();
     std::vector<wire::Request> requests;
-    std::string_view payload;
-    while (from_session_.next(payload) == wire::FrameReader::Result::frame)
-      requests.push_back(*wire::decode_request(payload));
+    for (const std::string& message : std::exchange(session_.out(), {}))
+      requests.push_back(*wire::decode_request(message));
     return requests;
   }
   void answer(const wire::Request& request, std::string value = {}) {
-    std::string bytes;
-    to_session_.append(bytes, wire::encode(wire::Response{request.id, wire::Status::ok, std::move(value)}));
-    session_.receive(bytes, now_);
+    session_.receive(wire::encode(wire::Response{request.id, wire::Status::ok, std::move(value)}), now_);
   }
   // Joins; returns the request for the first event.
   wire::Request admit() {
     answer(asked().at(0), join_answer(5, encode(Admission{1, {}, {}})));
     return asked().at(0);
   }
-  void reconnect() {
-    from_session_ = wire::FrameReader(MacKey("up2"));
-    to_session_ = wire::FrameWriter(MacKey("down2"));
-    session_.resume(wire::FrameReader(MacKey("down2")), wire::FrameWriter(MacKey("up2")), now_);
-  }
+  void reconnect() { session_.resume(now_); }
   // The connection ends, and at the leader's address another rendezvous answers.
   void reach_a_stranger() {
     session_.interrupt("the cable was pulled");
@@ -66,8 +55,6 @@ class SessionTest : public testing::Test {
   }
 
   TimePoint now_{seconds(100)};
-  wire::FrameReader from_session_;
-  wire::FrameWriter to_session_;
   Session session_;
 };
 
@@ -106,9 +93,7 @@ TEST_F(SessionTest, WhoFindsNoLeaderForTheTimeToJoinIsRefused) {
     ASSERT_FALSE(session_.ended());
     answer(asked().at(0), join_answer(0, encode(elsewhere)));
     pass(seconds(1));
-    from_session_ = wire::FrameReader(MacKey("up2"));
-    to_session_ = wire::FrameWriter(MacKey("down2"));
-    session_.rejoin(wire::FrameReader(MacKey("down2")), wire::FrameWriter(MacKey("up2")), now_);
+    session_.rejoin(now_);
   }
   ASSERT_TRUE(session_.ended());
   const Refused refused = std::get<Refused>(heard());
@@ -257,9 +242,7 @@ TEST_F(SucceededSessionTest, ShowsNothingOfTheOneBeforeToWhoeverItJoinsAfresh) {
   answer(asked().at(0), join_answer(0, encode(Admission{1, {}, {}, false, {}, 1, {700, seconds(4)}})));
   answer(asked().at(0), encode(LeaderEvent(Waiting{{"two are missing"}})));
   session_.interrupt("the cable was pulled");
-  from_session_ = wire::FrameReader(MacKey("up2"));
-  to_session_ = wire::FrameWriter(MacKey("down2"));
-  session_.rejoin(wire::FrameReader(MacKey("down2")), wire::FrameWriter(MacKey("up2")), now_);
+  session_.rejoin(now_);
   answer(asked().at(0), join_answer(0, encode(Admission{1, {}, {}, false, {}, 1, {3, seconds(4)}})));
   asked();
   pass(seconds(1));
@@ -344,9 +327,9 @@ TEST_F(SessionTest, OddAnswersEndIt) {
   EXPECT_THAT(std::get<LeaseLost>(heard()).why, HasSubstr("no question"));
 }
 
-TEST_F(SessionTest, BytesThatAreNoFramesEndIt) {
+TEST_F(SessionTest, BytesThatAreNoResponseEndIt) {
   session_.receive(std::string(64, '\xff'), now_);
-  EXPECT_THAT(std::get<LeaseLost>(heard()).why, HasSubstr("longer"));
+  EXPECT_THAT(std::get<LeaseLost>(heard()).why, HasSubstr("malformed"));
 }
 
 TEST_F(SessionTest, AMalformedAdmissionEndsIt) {

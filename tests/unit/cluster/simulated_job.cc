@@ -165,21 +165,21 @@ void SimulatedJob::ask(Launcher& asker, const Search& search,
   }
 }
 
-void SimulatedJob::send_up(const ConnectionPtr& connection, std::string bytes) {
+void SimulatedJob::send_up(const ConnectionPtr& connection, std::vector<std::string> messages) {
   connection->last_up =
       std::max(connection->last_up, network_.arrival(connection->client, connection->server));
   at_launcher(connection->last_up, connection->server, connection->server_life,
-              [connection, bytes = std::move(bytes)](Launcher* server) {
-                if (server != nullptr) server->serve(connection, bytes);
+              [connection, messages = std::move(messages)](Launcher* server) {
+                if (server != nullptr) server->serve(connection, messages);
               });
 }
 
-void SimulatedJob::send_down(const ConnectionPtr& connection, std::string bytes) {
+void SimulatedJob::send_down(const ConnectionPtr& connection, std::string message) {
   connection->last_down =
       std::max(connection->last_down, network_.arrival(connection->server, connection->client));
   at_launcher(connection->last_down, connection->client, connection->client_life,
-              [connection, bytes = std::move(bytes)](Launcher* client) {
-                if (client != nullptr && connection->client_open) client->receive(connection, bytes);
+              [connection, message = std::move(message)](Launcher* client) {
+                if (client != nullptr && connection->client_open) client->receive(connection, message);
               });
 }
 

@@ -36,9 +36,7 @@ struct Connection {
   int client = 0, server = 0;  ///< places
   std::uint64_t client_life = 0, server_life = 0, id = 0;
   bool client_open = true, server_open = true;
-  wire::FrameReader server_reader{MacKey("up")};
-  wire::FrameWriter server_writer{MacKey("down")};
-  TimePoint last_up{}, last_down{};  ///< bytes of one direction do not overtake each other
+  TimePoint last_up{}, last_down{};  ///< messages of one direction do not overtake each other
 };
 using ConnectionPtr = std::shared_ptr<Connection>;
 
@@ -73,12 +71,12 @@ class Launcher final : public StoreDesk {
   void forget(const std::string& key) override;
   void expel(std::uint64_t client) override;
   void accept(const ConnectionPtr& connection) { clients_[connection->id] = connection; }
-  void serve(const ConnectionPtr& connection, const std::string& bytes);
+  void serve(const ConnectionPtr& connection, const std::vector<std::string>& messages);
   void client_left(const ConnectionPtr& connection);
   std::string answer(std::string_view key, const std::string& value);
 
   // Its member.
-  void receive(const ConnectionPtr& connection, const std::string& bytes);
+  void receive(const ConnectionPtr& connection, const std::string& message);
   void server_left(const ConnectionPtr& connection);
 
  private:
@@ -161,8 +159,8 @@ class SimulatedJob {
   void connect(Launcher& client, int server, const std::function<void(ConnectionPtr)>& reached);
   void ask(Launcher& asker, const rendezvous::Search& search,
            const std::function<void(const std::vector<rendezvous::VoteAnswer>&)>& answered);
-  void send_up(const ConnectionPtr& connection, std::string bytes);
-  void send_down(const ConnectionPtr& connection, std::string bytes);
+  void send_up(const ConnectionPtr& connection, std::vector<std::string> messages);
+  void send_down(const ConnectionPtr& connection, std::string message);
   /// One end has closed; the other one hears so with what was sent before, or, of a machine that is gone,
   /// when its own patience ends.
   void close_up(const ConnectionPtr& connection, bool silently);

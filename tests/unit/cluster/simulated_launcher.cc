@@ -91,17 +91,13 @@ void Launcher::expel(std::uint64_t client) { doomed_.push_back(client); }
 void Launcher::respond(std::uint64_t client, const wire::Response& response) {
   const auto found = clients_.find(client);
   if (found == clients_.end()) return;
-  std::string bytes;
-  found->second->server_writer.append(bytes, wire::encode(response));
-  job_.send_down(found->second, std::move(bytes));
+  job_.send_down(found->second, wire::encode(response));
 }
 
-void Launcher::serve(const ConnectionPtr& connection, const std::string& bytes) {
+void Launcher::serve(const ConnectionPtr& connection, const std::vector<std::string>& messages) {
   if (!connection->server_open) return;
-  connection->server_reader.feed(bytes);
-  std::string_view payload;
-  while (connection->server_reader.next(payload) == wire::FrameReader::Result::frame) {
-    const auto request = wire::decode_request(payload);
+  for (const std::string& message : messages) {
+    const auto request = wire::decode_request(message);
     const std::string& key = request->keys.front();
     if (request->op == wire::Op::set && key.starts_with(kPrefix))
       respond(connection->id,
@@ -185,16 +181,15 @@ void Launcher::join_first() {
     SessionTimes times;
     times.lease = job_.settings_.lease;
     times.join = job_.settings_.join_timeout;
-    session_.emplace(wire::FrameReader(MacKey("down")), wire::FrameWriter(MacKey("up")), offer, times,
-                     job_.time_.now(), &leadership_);
+    session_.emplace(offer, times, job_.time_.now(), &leadership_);
     busy_ = false;
     turn();
   });
 }
 
-void Launcher::receive(const ConnectionPtr& connection, const std::string& bytes) {
+void Launcher::receive(const ConnectionPtr& connection, const std::string& message) {
   if (connection != connection_ || busy_) return;
-  session_->receive(bytes, job_.time_.now());
+  session_->receive(message, job_.time_.now());
   if (session_->admitted() && !session_->interrupted()) granted_until_ = session_->lease_ends();
   const auto shown = decode_ack(leadership_.ack());
   if (!session_->joining() && !session_->interrupted() && shown && shown->match_index > 0)
@@ -240,8 +235,8 @@ void Launcher::turn() {
 }
 
 void Launcher::flush() {
-  std::string bytes = std::exchange(session_->out(), {});
-  if (connection_ && !bytes.empty()) job_.send_up(connection_, std::move(bytes));
+  std::vector<std::string> messages = std::exchange(session_->out(), {});
+  if (connection_ && !messages.empty()) job_.send_up(connection_, std::move(messages));
 }
 
 void Launcher::deliver() {
@@ -291,7 +286,7 @@ void Launcher::reconnect() {
   job_.connect(*this, server_, [this](const ConnectionPtr& connection) {
     if (!connection) return pause(kReconnectPause);
     connection_ = connection;
-    session_->resume(wire::FrameReader(MacKey("down")), wire::FrameWriter(MacKey("up")), job_.time_.now());
+    session_->resume(job_.time_.now());
     busy_ = false;
     turn();
   });
@@ -304,10 +299,7 @@ void Launcher::follow(int leader, const std::function<void()>& in_vain) {
     server_ = leader;
     leadership_.approach(endpoint_of(leader));
     const bool has_slot = !session_->known().voters.empty();
-    wire::FrameReader reader(MacKey("down"));
-    wire::FrameWriter writer(MacKey("up"));
-    has_slot ? session_->resume(std::move(reader), std::move(writer), job_.time_.now())
-             : session_->rejoin(std::move(reader), std::move(writer), job_.time_.now());
+    has_slot ? session_->resume(job_.time_.now()) : session_->rejoin(job_.time_.now());
     busy_ = false;
     turn();
   });

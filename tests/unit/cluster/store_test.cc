@@ -11,7 +11,7 @@
 
 #include "cluster/store/store_barrier.h"
 #include "cluster/store/store_client.h"
-#include "cluster/store/store_connect.h"
+#include "cluster/store/store_connection.h"
 #include "cluster/store/store_server.h"
 #include "runtime/base/error.h"
 #include "tests/support/memory_store.h"
@@ -235,7 +235,7 @@ TEST(StoreConnect, WaitsForDescriptorsAsForAPeer) {
   auto connected = std::async(std::launch::async, [&] { return connect_to_store(there, options, soon()); });
   EXPECT_EQ(connected.wait_for(milliseconds(100)), std::future_status::timeout);
   none.reset();
-  EXPECT_TRUE(connected.get().fd);
+  EXPECT_TRUE(connected.get().is_open());
 }
 
 }  // namespace

@@ -12,6 +12,8 @@
 namespace dtrain::tcp {
 namespace {
 
+using net::kMostBodyBytes;
+
 constexpr std::string_view kUpKey = "0123456789abcdef0123456789abcdef",
                            kDownKey = "fedcba9876543210fedcba9876543210";
 
@@ -57,11 +59,11 @@ struct Two {
       to_one = std::move(more[0]);
       one_end = std::move(more[1]);
     }
-    std::vector<std::optional<Connection>> of_zero(2), of_one(2);
-    of_zero[1].emplace(
-        Connection{std::move(ends[0]), FrameSealer(protection, kUpKey), FrameOpener(protection, kDownKey)});
-    of_one[0].emplace(
-        Connection{std::move(one_end), FrameSealer(protection, kDownKey), FrameOpener(protection, kUpKey)});
+    std::vector<std::optional<net::SecureStream>> of_zero(2), of_one(2);
+    of_zero[1].emplace(std::move(ends[0]), net::FrameSealer(protection, kUpKey),
+                       net::FrameOpener(protection, kDownKey));
+    of_one[0].emplace(std::move(one_end), net::FrameSealer(protection, kDownKey),
+                      net::FrameOpener(protection, kUpKey));
     zero.emplace(0, std::move(of_zero));
     one.emplace(1, std::move(of_one));
   }
@@ -181,7 +183,7 @@ struct Attack {
   void (*change)(std::vector<std::byte>& stream);
 };
 
-constexpr std::size_t kFrame = kMostFrameBytes;
+constexpr std::size_t kFrame = net::kMostFrameBytes;
 
 class OnTheWire : public testing::TestWithParam<Attack> {};
 

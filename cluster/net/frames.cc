@@ -1,6 +1,6 @@
-#include "collectives/tcp/frames.h"
+#include "cluster/net/frames.h"
 
-namespace dtrain::tcp {
+namespace dtrain::net {
 namespace {
 
 constexpr std::size_t kLengthBytes = 4;
@@ -60,4 +60,4 @@ FrameOpener::Result FrameOpener::open(std::span<std::byte> stream, Frame& frame)
   return Result::frame;
 }
 
-}  // namespace dtrain::tcp
+}  // namespace dtrain::net

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/tcp/cipher.h"
+#include "cluster/net/cipher.h"
 
-namespace dtrain::tcp {
+namespace dtrain::net {
 
 inline constexpr std::size_t kHeaderBytes = 12;
 /// The longest body. Long enough that starting a MAC and asking the kernel to send cost little beside it,
@@ -72,4 +72,4 @@ class FrameOpener {
   std::string_view reason_;
 };
 
-}  // namespace dtrain::tcp
+}  // namespace dtrain::net

@@ -1,5 +1,5 @@
-// HMAC-SHA256 for the store, from OpenSSL's libcrypto (no SSL). The first key of a process costs about a
-// millisecond while the library sets itself up, later ones a few microseconds.
+// HMAC-SHA256 from OpenSSL's libcrypto (no SSL). The first key of a process costs about a millisecond while
+// the library sets itself up, later ones a few microseconds.
 #pragma once
 
 #include <openssl/types.h>

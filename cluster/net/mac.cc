@@ -1,6 +1,6 @@
 // HMAC through EVP_MAC. Each signature starts from a copy of the keyed context: restarting one in place is
 // broken in OpenSSL 3.0.0 to 3.0.2, which Ubuntu 22.04 ships.
-#include "cluster/store/store_mac.h"
+#include "cluster/net/mac.h"
 
 #include <openssl/core_names.h>
 #include <openssl/crypto.h>

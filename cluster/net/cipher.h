@@ -12,9 +12,9 @@
 #include <span>
 #include <string_view>
 
-#include "collectives/protection.h"
+#include "cluster/net/protection.h"
 
-namespace dtrain::tcp {
+namespace dtrain::net {
 
 inline constexpr std::size_t kMacBytes = 16;
 using Mac = std::array<std::byte, kMacBytes>;
@@ -48,4 +48,4 @@ class Cipher {
   std::uint64_t counter_ = 0;
 };
 
-}  // namespace dtrain::tcp
+}  // namespace dtrain::net

@@ -1,4 +1,4 @@
-#include "collectives/tcp/cipher.h"
+#include "cluster/net/cipher.h"
 
 #include <openssl/evp.h>
 
@@ -6,13 +6,13 @@
 
 #include "runtime/base/error.h"
 
-namespace dtrain::tcp {
+namespace dtrain::net {
 namespace {
 
 constexpr std::size_t kNonceBytes = 12;
 
 void require(bool good, const char* what) {
-  if (!good) throw Error(std::string("tcp frames: libcrypto failed in ") + what);
+  if (!good) throw Error(std::string("frames: libcrypto failed in ") + what);
 }
 
 const unsigned char* bytes_of(std::span<const std::byte> span) {
@@ -79,4 +79,4 @@ bool Cipher::open(std::span<const std::byte> header, std::span<std::byte> body, 
   return ::EVP_CipherFinal_ex(context_.get(), nothing, &done) == 1;
 }
 
-}  // namespace dtrain::tcp
+}  // namespace dtrain::net

@@ -1,4 +1,4 @@
-#include "collectives/protection.h"
+#include "cluster/net/protection.h"
 
 #include <fmt/format.h>
 

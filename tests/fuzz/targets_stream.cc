@@ -1,16 +1,17 @@
-#include "tests/fuzz/targets_links.h"
+// Connections whose ends prove themselves, and the frames on them (cluster/net).
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
-#include "collectives/tcp/handshake.h"
+#include "cluster/net/handshake.h"
 #include "tests/fuzz/require.h"
+#include "tests/fuzz/targets.h"
 
 namespace dtrain::fuzz {
 namespace {
 
-using namespace tcp;  // NOLINT: the frames, by their names
+using namespace net;  // NOLINT: the frames, by their names
 
 constexpr std::string_view kKey = "0123456789abcdef0123456789abcdef";
 
@@ -91,7 +92,7 @@ void edit(std::vector<std::byte>& stream, std::string_view how) {
 
 }  // namespace
 
-void link_frames(std::string_view input) {
+void frames(std::string_view input) {
   if (input.empty()) return;
   const auto protection = static_cast<Protection>(static_cast<unsigned char>(input[0]) % 3);
   input.remove_prefix(1);
@@ -114,21 +115,27 @@ void link_frames(std::string_view input) {
   require(std::equal(opened.begin(), opened.end(), messages().begin()), "what opens is what was sealed");
 }
 
-void link_introduction(std::string_view input) {
-  const Digest secret = link_secret("a token the input does not know", "tcp/world/1", "nonce");
-  const Purpose purpose{"tcp/world/1", 1, 0, Protection::authenticate};
-  for (const std::size_t step : {std::size_t{1}, input.size() + 1}) {
-    Responder responder(secret, purpose, 4);
-    std::string out;
-    for (std::size_t at = 0; at < input.size() && responder.state() == Responder::State::listens; at += step)
-      responder.feed(input.substr(at, step), out);
-    require(responder.state() != Responder::State::accepted, "nobody gets in without the secret");
-    require(out.size() <= wire::kChallengeBytes, "a stranger gets one answer");
+void handshake(std::string_view input) {
+  constexpr std::string_view kSecret = "a secret the input does not know";
+  const MacKey key(kSecret);
+  const Admit anyone = [](const Identity&) { return std::string(); };
+  std::string answers[2];
+  Responder::State ends[2];
+  for (const bool whole : {false, true}) {
+    Responder responder(key, Protection::authenticate, anyone, Nonce{7});
+    const std::size_t step = whole ? input.size() + 1 : 1;
+    for (std::size_t at = 0; at < input.size(); at += step)
+      responder.feed(input.substr(at, step), answers[whole]);
+    ends[whole] = responder.state();
+    require(ends[whole] != Responder::State::accepted, "nobody gets in without the secret");
+    require(answers[whole].size() <= kChallengeBytes, "a stranger gets one answer");
   }
-  Initiator initiator(secret, purpose);
+  require(ends[0] == ends[1] && answers[0] == answers[1], "cuts do not matter to a handshake");
+
+  Initiator initiator(kSecret, {"job", "worker", 1}, Nonce{7});
   std::string out;
   std::string_view rest = input;
-  while (!rest.empty() && initiator.wants() > 0 && initiator.state() != Initiator::State::failed) {
+  while (!rest.empty() && initiator.wants() > 0) {
     const std::string_view part = rest.substr(0, initiator.wants());
     initiator.feed(part, out);
     rest.remove_prefix(part.size());
