@@ -168,8 +168,9 @@ std::string flipped_bit_is_named(Rank& rank) {
 
 std::string healthy_replicas_agree(Rank& rank) {
   const Harmed task([](int, Module&) {});
-  const auto code = train(rank, fs::path(rank.folder) / "healthy", task,
-                          {"--check-replicas", "1", "--optimizer", "adamw", "--max-steps", "20"});
+  const auto code =
+      train(rank, fs::path(rank.folder) / "healthy", task,
+            {"--check-replicas", "1", "--optimizer", "adamw", "--momentum", "0", "--max-steps", "20"});
   return code == ExitCode::ok ? "ok" : "ended early";
 }
 

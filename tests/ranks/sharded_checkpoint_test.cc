@@ -94,7 +94,7 @@ ExitCode train(Communicator& communicator, const MakeStrategy& make, const fs::p
                                               "--optimizer",
                                               optimizer,
                                               "--momentum",
-                                              "0.9",
+                                              optimizer == "sgd" ? "0.9" : "0",
                                               "--lr",
                                               "0.05",
                                               "--checkpoint-every",
