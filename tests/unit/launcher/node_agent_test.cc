@@ -243,7 +243,7 @@ TEST(NodeAgent, HostingOffLoopbackWithoutATokenIsRefused) {
   settings.member.token.reset();
   settings.rendezvous.token.reset();
   NodeAgent agent(settings);
-  EXPECT_THAT(hear<Refused>(agent).why, HasSubstr("insecure"));
+  EXPECT_THAT(hear<Refused>(agent).why, HasSubstr("expected a token, since other machines can reach"));
 }
 
 TEST(NodeAgent, ADuplicateRankGetsEverybodyOut) {
