@@ -183,7 +183,10 @@ def magnitude_of(family, case):
     if family in LINEAR:
         return peers(absolute_values(case, ("tensors", "seeds")), True) or {}
     if family in compare.BY_ELEMENT:  # what is expanded gets a sum of gradients
-        return peers(absolute_values(case, ("seeds",)), True) or {}
+        sizes = peers(absolute_values(case, ("seeds",)), True) or {}
+        if case["op"] == "gelu" and sizes:  # exact in last places of x: docs/decisions/061
+            sizes["y"] = peers({**case, "op": "abs"}, True)["y"]
+        return sizes
     if case["op"] in ("batch_norm", "layer_norm", "rms_norm"):
         return reference.steepness(case)
     return reference.seed_sizes(case) if family in ("losses", "layers", "pair_losses") else {}

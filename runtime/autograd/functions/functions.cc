@@ -83,12 +83,13 @@ Tensor log(const Tensor& x) {
 
 Tensor sqrt(const Tensor& x) {
   return function_of_output("sqrt", UnaryOp::sqrt, x,
-                            [](const Tensor& grad, const Tensor& y) { return mul(div(grad, y), 0.5); });
+                            [](const Tensor& grad, const Tensor& y) { return div(grad, mul(y, 2.0)); });
 }
 
 Tensor rsqrt(const Tensor& x) {
   return function_of_output("rsqrt", UnaryOp::rsqrt, x, [](const Tensor& grad, const Tensor& y) {
-    return mul(mul(grad, mul(square(y), y)), -0.5);
+    // Halved first: the product may be near the largest number.
+    return mul(mul(grad, -0.5), mul(square(y), y));
   });
 }
 

@@ -196,6 +196,17 @@ TEST_F(Extremes, CausalAttentionCountsBeyondTheDigitsOfBf16) {
   }
 }
 
+TEST_F(Extremes, GradientsOfRootsAreFiniteWhereTheirDoubleIsNot) {
+  const auto gradient = [&](Tensor (*root)(const Tensor&), float at, float from_above) {
+    Tensor x = Tensor::full({1}, at, device_);
+    x.set_requires_grad(true);
+    root(x).backward(Tensor::full({1}, from_above, device_));
+    return x.grad().to_vector<float>().front();
+  };
+  EXPECT_EQ(gradient(&sqrt, 0x1p-20F, 0x1.8p118F), 0x1.8p127F);
+  EXPECT_EQ(gradient(&rsqrt, 0x1p-84F, 7), -0x1.cp127F);
+}
+
 TEST_F(Extremes, NoGradientOnTheBoundsOfClamp) {
   const Tensor x =
       Tensor::from_data(Floats{-2, -1, 0, 1, -std::numeric_limits<float>::infinity()}, {5}, device_);
