@@ -120,7 +120,6 @@ class Block final : public Module {
  public:
   Block(const TransformerShape& shape, const Layers& layers, const std::string& label)
       : heads_(shape.heads / layers.ranks()),
-        head_width_(shape.width / shape.heads),
         norm1_(add_module("norm1", layers.norm(shape.width, label + " norm1"))),
         qkv_(add_module("qkv", layers.columns(shape.width, 3 * shape.width, label + " qkv"))),
         proj_(add_module("proj", layers.rows(shape.width, shape.width, label + " proj"))),
@@ -142,14 +141,10 @@ class Block final : public Module {
  private:
   /// qkv [B, L, heads · 3 · head_width] → [B, L, heads · head_width]
   Tensor attend(const Tensor& qkv) const {
-    const std::int64_t batch = qkv.size(0), length = qkv.size(1);
-    const Tensor parts = qkv.reshape({batch, length, heads_, 3, head_width_});
-    const auto part = [&](int which) { return parts.select(3, which).transpose(1, 2); };  // [B, heads, L, E]
-    const Tensor seen = scaled_dot_product_attention(part(0), part(1), part(2), {}, {.causal = true});
-    return seen.transpose(1, 2).reshape({batch, length, heads_ * head_width_});
+    return packed_attention(qkv, {.heads = heads_, .by_group = true}, {.causal = true});
   }
 
-  std::int64_t heads_, head_width_;
+  std::int64_t heads_;
   std::shared_ptr<Module> norm1_, qkv_, proj_, norm2_, up_, down_;
   std::shared_ptr<Module> attention_dropout_, wide_dropout_;  ///< null without
 };

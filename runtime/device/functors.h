@@ -102,6 +102,37 @@ struct Gelu {
   }
 };
 
+/// a · the derivative of gelu at b, Φ(b) + b · φ(b).
+struct GeluGrad {
+  static constexpr bool kIntegers = false;
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T a, T b) const {
+    const T distribution = T(0.5) * (T(1) + math::erf(b * T(0.70710678118654752440)));
+    return a * (distribution + b * (T(0.39894228040143267794) * math::fast_exp(b * b * T(-0.5))));
+  }
+};
+
+/// Its approximation by tanh, x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))), as GPT-2 has it.
+struct GeluTanh {
+  static constexpr bool kIntegers = false;
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T x) const {
+    return T(0.5) * x * (T(1) + math::tanh(x * (T(0.79788456080286535588) + T(0.03567740813630062) * x * x)));
+  }
+};
+
+/// a · its derivative at b.
+struct GeluTanhGrad {
+  static constexpr bool kIntegers = false;
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T a, T b) const {
+    const T square = b * b;
+    const T bent = math::tanh(b * (T(0.79788456080286535588) + T(0.03567740813630062) * square));
+    const T slope = T(0.79788456080286535588) + T(3 * 0.03567740813630062) * square;
+    return a * (T(0.5) * ((T(1) + bent) + b * (T(1) - bent * bent) * slope));
+  }
+};
+
 struct Sign {
   static constexpr bool kIntegers = true;
   template <class T>
@@ -251,6 +282,7 @@ namespace formulas {
   };
 #define DTRAIN_BINARY_FORMULA(name, formula)          \
   struct name {                                       \
+    static constexpr bool kIntegers = false;          \
     template <class T>                                \
     DTRAIN_HOST_DEVICE T operator()(T a, T b) const { \
       return formula;                                 \
@@ -266,6 +298,13 @@ namespace formulas {
 #include "runtime/device/kernels.def"
 
 }  // namespace formulas
+
+/// Whether a function of two numbers is one of integers, too.
+template <class Functor>
+constexpr bool takes_integers() {
+  if constexpr (requires { Functor::kIntegers; }) return Functor::kIntegers;
+  return true;
+}
 
 /// Calls `visitor` with the functor of `op`.
 template <class Visitor>

@@ -88,6 +88,30 @@ struct MaskNumbers {
   std::int64_t first = 0;  ///< place in its row of the first element here: above 0 where rows go on elsewhere
 };
 
+/// softmax(query · keyᵀ · scale) · value, head by head. Queries [B, G, R, L, E], keys [B, G, S, E], values
+/// [B, G, S, F]: R heads of queries share one of keys and values.
+struct AttentionRule {
+  double scale = 1;
+  /// Query i, which stands at place first_query + i among the keys, sees none behind its own.
+  bool causal = false;
+  std::int64_t first_query = 0;
+};
+
+/// What else decides who sees whom. Null data: everything is seen. A query that sees no key gives 0.
+struct AttentionMasks {
+  View bias;  ///< [B, G, R, L, S], any strides, f32 (f64 for f64): added to the scaled scores. Where it is -∞
+              ///< for all keys the result is NaN
+  View lengths;   ///< i64 [B]: keys that a batch entry has, from the first one on
+  View segments;  ///< i32 [B, S], dense: a query sees the keys that have the number at its own place
+  /// Dropout of the weights: each is kept with this probability, and multiplied by its inverse. The mask is
+  /// what dropout_mask gives for `numbers` and [B, G, R, L, S rounded up to a multiple of 4].
+  double keep_share = 1;
+  MaskNumbers numbers = {};
+};
+
+/// Elements of a head, in queries, keys and values, that kernels take.
+inline constexpr std::int64_t kMostAttentionWidth = 128;
+
 /// One parameter of a fused optimizer step; views are dense, of one shape. State views may have null data
 /// when unused.
 struct OptimizerSlot {

@@ -103,6 +103,32 @@ Tensor Dropout::forward(const Tensor& x) {
   return mul(x, mask);
 }
 
+AttentionDropout::AttentionDropout(double probability, std::shared_ptr<DropoutKey> key, int part)
+    : KeyedDraws("AttentionDropout", std::move(key), part), probability_(probability) {
+  if (probability >= 0 && probability < 1) return;
+  throw UsageError("AttentionDropout: expected a probability of at least 0 and below 1, got " +
+                   std::to_string(probability));
+}
+
+std::optional<DroppedWeights> AttentionDropout::next(const Tensor& query) {
+  if (!is_training() || probability_ == 0) return std::nullopt;
+  const Draw draw = next_draw(query);
+  const MaskNumbers numbers = numbers_of(draw, query);
+  return DroppedWeights{probability_, numbers.seed, numbers.layer, draw.step, draw.rows, part()};
+}
+
+// A row of the mask is as long as the next multiple of 4: four neighbours are one draw.
+Tensor AttentionDropout::forward(const Tensor& weights) {
+  if (!is_training() || probability_ == 0) return weights;
+  const std::int64_t keys = weights.size(-1);
+  Dims shape = weights.shape();
+  shape[shape.rank() - 1] = (keys + 3) / 4 * 4;
+  const Tensor mask = Tensor::empty(shape, weights.shared_device(), weights.dtype());
+  weights.device().kernels().dropout_mask(numbers_of(next_draw(weights), mask), 1 - probability_,
+                                          mask.view());
+  return mul(weights, mask.slice(-1, 0, keys));
+}
+
 std::vector<std::shared_ptr<DropoutKey>> dropout_keys(Module& module) {
   std::vector<std::shared_ptr<DropoutKey>> keys;
   module.visit([&keys](Module& part) {

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "runtime/autograd/ops/attention.h"
 #include "runtime/nn/module.h"
 
 namespace dtrain {
@@ -95,6 +97,7 @@ class KeyedDraws : public Module {
 
   Draw next_draw(const Tensor& x);
   MaskNumbers numbers_of(const Draw& draw, const Tensor& x) const;
+  std::int64_t part() const noexcept { return part_; }
   /// The same on the host, which waits for the device. Throws UsageError where `x` has not as many rows as
   /// samples, or a multiple.
   MaskPlace place_of(const Draw& draw, const Tensor& x) const;
@@ -117,6 +120,21 @@ class Dropout : public KeyedDraws {
   /// Throws UsageError for a probability outside [0, 1], and as KeyedDraws.
   Dropout(double probability, std::shared_ptr<DropoutKey> key, int part = 0);
   Tensor forward(const Tensor& x) override;
+
+ private:
+  double probability_;
+};
+
+/// Dropout of attention's weights, which are never in memory: gives what AttentionOptions::dropout wants.
+/// Samples are along the first dimension of queries; heads that are split among ranks are cut into parts.
+class AttentionDropout final : public KeyedDraws {
+ public:
+  /// Throws UsageError for a probability that is not at least 0 and below 1, and as KeyedDraws.
+  AttentionDropout(double probability, std::shared_ptr<DropoutKey> key, int part = 0);
+  /// The draws of the attention of `query` [B, H, L, E], one call for each; nothing in evaluation.
+  std::optional<DroppedWeights> next(const Tensor& query);
+  /// Of weights [B, H, L, S] that are in memory: what the kernel would have dropped.
+  Tensor forward(const Tensor& weights) override;
 
  private:
   double probability_;

@@ -1,4 +1,6 @@
 // Products, convolutions, pooling and norms, with what their kernels have fused into them.
+#include <limits>
+
 #include "runtime/base/error.h"
 #include "runtime/onnx/translator.h"
 
@@ -146,6 +148,41 @@ void Translator::kernel(Kernel<KernelId::row_norm>, Name, const RowNormRule& rul
 
 void Translator::kernel(Kernel<KernelId::log_softmax>, Name, const View& in, const View& out) {
   values_.write(out, builder_.node("LogSoftmax", {values_.read_whole(in)}, {{"axis", std::int64_t{-1}}}));
+}
+
+// In its parts. Heads that share a key are a dimension that broadcasts.
+void Translator::kernel(Kernel<KernelId::attention>, Name name, const AttentionRule& rule,
+                        const AttentionMasks& masks, const View& query, const View& key, const View& value,
+                        const View& output, const View& /*log_sums*/) {
+  if (is_there(masks.lengths) || is_there(masks.segments) || masks.keep_share < 1) refuse_operation(name);
+  const auto shared_by_heads = [](View view) {
+    const Dims& shape = view.shape;
+    view.strides = {view.strides[0], view.strides[1], view.strides[1], view.strides[2], view.strides[3]};
+    view.shape = {shape[0], shape[1], 1, shape[2], shape[3]};
+    return view;
+  };
+  const View k = shared_by_heads(key);
+  const Value turned = builder_.transpose({values_.read_whole(k), k.shape}, {0, 1, 2, 4, 3});
+  std::string scores = builder_.node("MatMul", {values_.read_whole(query), turned.name});
+  scores = builder_.node("Mul", {scores, builder_.number(query.dtype, rule.scale)});
+  if (is_there(masks.bias)) scores = builder_.node("Add", {scores, values_.read(masks.bias).name});
+  if (rule.causal) scores = builder_.node("Add", {scores, causal_mask(rule, query, key)});
+  const std::string weights = builder_.node("Softmax", {scores}, {{"axis", std::int64_t{-1}}});
+  values_.write(output, builder_.node("MatMul", {weights, values_.read_whole(shared_by_heads(value))}));
+}
+
+// 0 where a query sees a key, else -∞: [L, S].
+std::string Translator::causal_mask(const AttentionRule& rule, const View& query, const View& key) {
+  const std::int64_t queries = query.shape[3], keys = key.shape[2];
+  std::vector<float> mask;
+  for (std::int64_t i = 0; i < queries; ++i) {
+    for (std::int64_t j = 0; j < keys; ++j) {
+      mask.push_back(j <= rule.first_query + i ? 0.0F : -std::numeric_limits<float>::infinity());
+    }
+  }
+  const Dims shape = {queries, keys};
+  const std::string constant = builder_.constant({mask.data(), DType::f32, shape, contiguous_strides(shape)});
+  return query.dtype == DType::f32 ? constant : builder_.cast(constant, DType::f32, query.dtype);
 }
 
 }  // namespace dtrain::onnx

@@ -80,6 +80,9 @@ class Translator {
               const View& weight, const View& bias, const View& mean, const View& inv_std,
               const View& output);
   void kernel(Kernel<KernelId::log_softmax>, Name, const View& in, const View& out);
+  void kernel(Kernel<KernelId::attention>, Name, const AttentionRule& rule, const AttentionMasks& masks,
+              const View& query, const View& key, const View& value, const View& output,
+              const View& log_sums);
 
   // ---- translate_reductions.cc
   void kernel(Kernel<KernelId::reduce>, Name, const Reduction& op, const View& in, const View& out);
@@ -95,6 +98,7 @@ class Translator {
   Value convolution(const Conv2dGeometry& geometry, const View& input, const View& weight, const View& bias,
                     const Dims& shape);
   std::string pooling(const Pool2dGeometry& geometry, const std::string& input);
+  std::string causal_mask(const AttentionRule& rule, const View& query, const View& key);
   std::string activated(const std::string& name, Activation activation);
   std::string unary_node(UnaryOp op, const Value& x, DType dtype);
   std::string parametric_node(ParametricOp op, const Value& x, double a, double b, DType dtype);

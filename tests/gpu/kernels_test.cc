@@ -25,8 +25,9 @@ class Gpu : public testing::Test {
 
 TEST_F(Gpu, ElementwiseOfOneInput) {
   for (const Dims& shape : {Dims{7}, Dims{1024}, Dims{3, 5, 2, 9}, Dims{0}}) {
-    for (const UnaryOp op : {UnaryOp::neg, UnaryOp::abs, UnaryOp::exp, UnaryOp::relu, UnaryOp::sigmoid,
-                             UnaryOp::tanh, UnaryOp::gelu, UnaryOp::sign, UnaryOp::square}) {
+    for (const UnaryOp op :
+         {UnaryOp::neg, UnaryOp::abs, UnaryOp::exp, UnaryOp::relu, UnaryOp::sigmoid, UnaryOp::tanh,
+          UnaryOp::gelu, UnaryOp::gelu_tanh, UnaryOp::sign, UnaryOp::square}) {
       check({random_arg(shape, generator), zeros_arg(shape)}, 4,
             "unary " + std::to_string(static_cast<int>(op)),
             [&](Kernels& kernels, const std::vector<View>& v) { kernels.unary(op, v[0], v[1]); });
@@ -43,9 +44,9 @@ TEST_F(Gpu, ElementwiseOfOneInput) {
 }
 
 TEST_F(Gpu, ElementwiseOfTwoInputsAndBroadcasts) {
-  for (const BinaryOp op :
-       {BinaryOp::add, BinaryOp::sub, BinaryOp::mul, BinaryOp::max, BinaryOp::min, BinaryOp::relu_grad,
-        BinaryOp::equal, BinaryOp::greater, BinaryOp::greater_equal, BinaryOp::less}) {
+  for (const BinaryOp op : {BinaryOp::add, BinaryOp::sub, BinaryOp::mul, BinaryOp::max, BinaryOp::min,
+                            BinaryOp::relu_grad, BinaryOp::gelu_grad, BinaryOp::gelu_tanh_grad,
+                            BinaryOp::equal, BinaryOp::greater, BinaryOp::greater_equal, BinaryOp::less}) {
     check({random_arg({6, 50}, generator), random_arg({6, 50}, generator), zeros_arg({6, 50})}, 1, "binary",
           [&](Kernels& kernels, const std::vector<View>& v) { kernels.binary(op, v[0], v[1], v[2]); });
     check({random_arg({6, 50}, generator), random_arg({50}, generator), zeros_arg({6, 50})}, 1,

@@ -114,6 +114,10 @@ std::vector<Case> functions() {
       plain(
           "attention", {2, 5, 8},
           [](const Tensor& x) { return scaled_dot_product_attention(x, x * 2.0, x, {}, {.causal = true}); }),
+      plain("attention of shared keys", {2, 5, 16},
+            [](const Tensor& x) {
+              return packed_attention(x, {.heads = 2, .key_heads = 1}, {.causal = true});
+            }),
       plain("pooled", {3, 9, 12},
             [](const Tensor& x) {
               const Tensor a = pool2d(x, {PoolKind::max, 3, 3, 2, 2, 1, 1}), b = avg_pool2d(x, 3);

@@ -101,9 +101,33 @@ Tensor silu(const Tensor& x) {
   return record("silu", std::move(result), {x},
                 [input = Saved::input(x)](const Tensor& grad, GradSink& sink) {
                   const Tensor at = input.get(sink);
-                  if (!grad_enabled()) return sink.deliver(0, mul(grad, apply(UnaryOp::silu_slope, at)));
+                  if (!grad_enabled()) {
+                    return sink.deliver(0, apply("silu backward", BinaryOp::silu_grad, grad, at));
+                  }
                   const Tensor share = sigmoid(at);
                   sink.deliver(0, mul(grad, mul(share, add(mul(at, add(neg(share), 1.0)), 1.0))));
+                });
+}
+
+Tensor silu_mul(const Tensor& gate, const Tensor& x) {
+  check_floating("silu_mul", gate);
+  if (gate.shape() != x.shape()) {
+    throw UsageError("silu_mul: expected operands of one shape, got " + gate.describe() + " and " +
+                     x.describe());
+  }
+  Tensor result = apply("silu_mul", BinaryOp::silu_mul, gate, x);
+  if (!recording({gate, x})) return result;
+  return record("silu_mul", std::move(result), {gate, x},
+                [gate = Saved::input(gate), x = Saved::input(x)](const Tensor& grad, GradSink& sink) {
+                  const Tensor at = gate.get(sink), factor = x.get(sink);
+                  if (sink.wants(1)) sink.deliver(1, silu_mul(at, grad));
+                  if (!sink.wants(0)) return;
+                  const Tensor through = mul(grad, factor);
+                  if (!grad_enabled()) {
+                    return sink.deliver(0, apply("silu backward", BinaryOp::silu_grad, through, at));
+                  }
+                  const Tensor share = sigmoid(at);
+                  sink.deliver(0, mul(through, mul(share, add(mul(at, add(neg(share), 1.0)), 1.0))));
                 });
 }
 

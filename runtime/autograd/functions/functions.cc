@@ -6,6 +6,7 @@
 #include "runtime/autograd/functions/elementwise.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
+#include "runtime/autograd/ops/activations.h"
 #include "runtime/device/kernel_checks.h"
 
 namespace dtrain {
@@ -111,21 +112,37 @@ Tensor relu(const Tensor& x) {
 
 Tensor sigmoid(const Tensor& x) {
   return function_of_output("sigmoid", UnaryOp::sigmoid, x, [](const Tensor& grad, const Tensor& y) {
+    if (!grad_enabled()) return apply("sigmoid backward", BinaryOp::sigmoid_grad, grad, y);
     return mul(grad, mul(y, add(neg(y), 1.0)));
   });
 }
 
 Tensor tanh(const Tensor& x) {
   return function_of_output("tanh", UnaryOp::tanh, x, [](const Tensor& grad, const Tensor& y) {
+    if (!grad_enabled()) return apply("tanh backward", BinaryOp::tanh_grad, grad, y);
     return mul(grad, add(neg(square(y)), 1.0));
   });
 }
 
 Tensor gelu(const Tensor& x) {
   return function_of_input("gelu", UnaryOp::gelu, x, [](const Tensor& grad, const Tensor& input) {
+    if (!grad_enabled()) return apply("gelu backward", BinaryOp::gelu_grad, grad, input);
     // The two terms cancel near x = -0.75, of which 16 bits leave nothing.
     const Tensor wide = is_half(input.dtype()) ? input.to(DType::f32) : input;
     const Tensor slope = add(normal_distribution(wide), mul(wide, normal_density(wide)));
+    return mul(grad.to(wide.dtype()), slope).to(input.dtype());
+  });
+}
+
+Tensor gelu_tanh(const Tensor& x) {
+  return function_of_input("gelu", UnaryOp::gelu_tanh, x, [](const Tensor& grad, const Tensor& input) {
+    if (!grad_enabled()) return apply("gelu backward", BinaryOp::gelu_tanh_grad, grad, input);
+    const Tensor wide = is_half(input.dtype()) ? input.to(DType::f32) : input;
+    const double linear = std::sqrt(2 / std::numbers::pi), cubic = 0.044715 * linear;
+    const Tensor squares = square(wide);
+    const Tensor bent = tanh(mul(wide, add(mul(squares, cubic), linear)));
+    const Tensor bend = mul(add(neg(square(bent)), 1.0), add(mul(squares, 3 * cubic), linear));
+    const Tensor slope = mul(add(add(bent, 1.0), mul(wide, bend)), 0.5);
     return mul(grad.to(wide.dtype()), slope).to(input.dtype());
   });
 }

@@ -13,6 +13,10 @@ Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 /// x where x > 0, else weight · x. `weight` has one element, or as many as x [N, C, …] has channels; it is
 /// learned.
 Tensor prelu(const Tensor& x, const Tensor& weight);
+/// gelu by the hyperbolic tangent, as GPT-2 has it: x / 2 · (1 + tanh(√(2 / π) · (x + 0.044715 x³))).
+Tensor gelu_tanh(const Tensor& x);
+/// silu(gate) · x, of one shape (SwiGLU, Shazeer 2020): in one pass.
+Tensor silu_mul(const Tensor& gate, const Tensor& x);
 /// x · sigmoid(x)
 Tensor silu(const Tensor& x);
 /// x / (1 + |x|)

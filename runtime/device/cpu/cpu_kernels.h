@@ -7,6 +7,7 @@
 #include "runtime/device/cpu/convolution/winograd.h"
 #include "runtime/device/cpu/dense/dense_math.h"
 #include "runtime/device/cpu/scratch.h"
+#include "runtime/device/cpu/workers/workers.h"
 #include "runtime/device/kernels.h"
 
 namespace dtrain::cpu {
@@ -39,6 +40,8 @@ class CpuKernels final : public Kernels {
   std::unique_ptr<DenseMath> math_;
   WinogradScratch winograd_scratch_;
   Scratch fused_scratch_;
+  WorkerScratch attention_scratch_;
+  Scratch attention_gradients_;  ///< of queries, until all stripes of keys have added theirs
   LaneScratch lane_scratch_;
   Scratch staging_, input_staging_;  ///< for callers' arrays that are not channels-last
 };

@@ -87,6 +87,8 @@ class Names(unittest.TestCase):
                 (f"{inside}update_kernel(dtrain::LossScaleRule, float*)", "update_kernel"),
                 (f"void {inside}find_kernel<__half>({inside}SlotTable, float*)", "find_kernel<half>"),
                 (f"void {inside}dense_kernel<float, {inside}Affine<float, __half>, __half>(long)", "dense_kernel<f32 of half>"),
+                (f"void {inside}dense_kernel<float, {inside}BinaryCall<float, dtrain::functor::formulas::silu_grad>, float, float>(long)",
+                 "dense_kernel<activation, f32 of f32 f32>"),
                 (f"void {inside}strided_kernel<3, {inside}Where<long, float>, long, float, long>(int)", "strided_kernel<3 arrays>"),
                 ("void dtrain::cuda::norm::sums_kernel<8, dtrain::cuda::norm::Moments<__half, 8> >(int)", "norm::sums_kernel<Moments,half,8>"),
                 (f"void {inside}step_kernel<__half, dtrain::rule::AdamW<float, false> >(int)", "step_kernel<AdamW,half>")]:

@@ -100,8 +100,10 @@ void CpuKernels::parametric(ParametricOp op, const View& in, double a, double b,
 void CpuKernels::binary(BinaryOp op, const View& a, const View& b, const View& out) {
   if (op == BinaryOp::div && out.dtype == DType::i64) refuse_zero_divisor(b);
   functor::visit(op, [&](auto functor) {
-    dispatch_arithmetic("binary", out.dtype,
-                        [&](auto tag) { binary_loop<decltype(tag)>(functor, a, b, out); });
+    const auto run = [&](auto tag) { binary_loop<decltype(tag)>(functor, a, b, out); };
+    if constexpr (functor::takes_integers<decltype(functor)>())
+      return dispatch_arithmetic("binary", out.dtype, run);
+    dispatch_floating("binary", out.dtype, run);
   });
 }
 

@@ -219,10 +219,12 @@ void CudaKernels::binary(BinaryOp op, const View& a, const View& b, const View& 
   }
   functor::visit(op, [&](auto functor) {
     using Functor = decltype(functor);
-    dispatch_arithmetic("binary", out.dtype, [&](auto tag) {
+    const auto run = [&](auto tag) {
       using T = decltype(tag);
       map<T, T, T>(context_, "binary", BinaryCall<T, Functor>{}, out, a, b);
-    });
+    };
+    if constexpr (functor::takes_integers<Functor>()) return dispatch_arithmetic("binary", out.dtype, run);
+    dispatch_floating("binary", out.dtype, run);
   });
 }
 

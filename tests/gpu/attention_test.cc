@@ -1,0 +1,94 @@
+// Attention and rotary embedding of the CUDA device against the CPU's in float64.
+#include <gtest/gtest.h>
+
+#include "tests/gpu/on_gpu.h"
+
+namespace dtrain::test {
+namespace {
+
+constexpr DType kFloats[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
+
+class GpuAttention : public testing::Test {
+ protected:
+  /// Forward and backward; which of lengths, segments, bias and dropout take part.
+  struct Masks {
+    bool lengths = false, segments = false, bias = false, drops = false;
+  };
+  void check(const Dims& query, std::int64_t keys, std::int64_t value_width, const AttentionRule& rule,
+             const Masks& with, const std::string& what) {
+    const std::int64_t batch = query[0], groups = query[1], shared = query[2], queries = query[3],
+                       width = query[4];
+    const Dims key = {batch, groups, keys, width}, value = {batch, groups, keys, value_width};
+    const Dims output = {batch, groups, shared, queries, value_width};
+    std::vector<double> lengths, segments;
+    for (std::int64_t b = 0; b < batch; ++b)
+      lengths.push_back(static_cast<double>(b == 0 ? keys : keys / (2 * b)));
+    for (std::int64_t i = 0; i < batch * keys; ++i) segments.push_back(static_cast<double>(i / 13));
+    Arg log_sums = zeros_arg({batch, groups, shared, queries});
+    Arg bias = random_arg({batch, groups, shared, queries, keys}, generator);
+    log_sums.follows = bias.follows = false;
+    const std::vector<Arg> args = {random_arg(query, generator),
+                                   random_arg(key, generator),
+                                   random_arg(value, generator),
+                                   zeros_arg(output),
+                                   log_sums,
+                                   random_arg(output, generator),
+                                   zeros_arg(query),
+                                   zeros_arg(key),
+                                   zeros_arg(value),
+                                   bias,
+                                   integers_arg({batch}, DType::i64, lengths),
+                                   integers_arg({batch, keys}, DType::i32, segments),
+                                   integers_arg({1}, DType::i64, {4})};
+    for (const DType dtype : kFloats) {
+      compare(*gpu, dtype, args, bound_of(dtype, 16), what,
+              [&](Kernels& kernels, const std::vector<View>& v) {
+                AttentionMasks masks;
+                if (with.bias) masks.bias = v[9];
+                if (with.lengths) masks.lengths = v[10];
+                if (with.segments) masks.segments = v[11];
+                if (with.drops) masks.keep_share = 0.75;
+                masks.numbers.seed = 3;
+                masks.numbers.step = v[12];
+                kernels.attention(rule, masks, v[0], v[1], v[2], v[3], v[4]);
+                kernels.attention_backward(rule, masks, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]);
+              });
+    }
+  }
+  std::shared_ptr<Device> gpu = make_device("cuda");
+  Generator generator{5};
+};
+
+TEST_F(GpuAttention, InAllShapes) {
+  check({2, 1, 1, 9, 16}, 9, 16, {.scale = 0.25}, {}, "all keys");
+  check({1, 2, 1, 37, 20}, 37, 20, {.scale = 0.25, .causal = true}, {}, "causal");
+  check({1, 1, 3, 5, 70}, 66, 33, {.scale = 0.125}, {}, "shared keys of more than a tile");
+  check({1, 1, 1, 6, 8}, 40, 8, {.scale = 0.25, .causal = true, .first_query = 34}, {}, "behind a cache");
+}
+
+TEST_F(GpuAttention, WithMasks) {
+  check({3, 1, 2, 40, 16}, 40, 16, {.scale = 0.25}, {.lengths = true}, "lengths");
+  check({2, 1, 1, 40, 16}, 40, 16, {.scale = 0.25, .causal = true}, {.segments = true}, "documents");
+  check({2, 2, 1, 7, 16}, 35, 16, {.scale = 0.25}, {.bias = true}, "a bias");
+  check({2, 1, 2, 34, 16}, 34, 16, {.scale = 0.25, .causal = true}, {.drops = true}, "dropout");
+}
+
+TEST_F(GpuAttention, RotaryEmbedding) {
+  for (const bool interleaved : {false, true}) {
+    for (const bool back : {false, true}) {
+      Arg cosines = random_arg({2, 7, 3}, generator), sines = random_arg({2, 7, 3}, generator);
+      cosines.follows = sines.follows = false;
+      const std::vector<Arg> args = {random_arg({2, 3, 7, 8}, generator), cosines, sines,
+                                     zeros_arg({2, 3, 7, 8})};
+      for (const DType dtype : kFloats) {
+        compare(*gpu, dtype, args, bound_of(dtype, 2), "rotary",
+                [&](Kernels& kernels, const std::vector<View>& v) {
+                  kernels.rotary(v[0], v[1], v[2], interleaved, back, v[3]);
+                });
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dtrain::test
