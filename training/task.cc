@@ -32,6 +32,10 @@ const Field& input_field(const Task& task, std::span<const Field> fields) {
   return fields[task.input_field(names)];
 }
 
+std::optional<PublishedFormat> Task::published_format(std::span<const Field> /*fields*/) const {
+  return std::nullopt;
+}
+
 std::unique_ptr<Module> Task::build_tensor_parallel(std::span<const Field> /*fields*/,
                                                     Generator& /*generator*/,
                                                     const std::shared_ptr<Device>& /*device*/,

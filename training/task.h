@@ -19,6 +19,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -28,6 +29,7 @@
 #include "runtime/data/sources/open_source.h"
 #include "runtime/nn/module.h"
 #include "training/batch_tensors.h"
+#include "training/published_format.h"
 
 namespace dtrain {
 
@@ -86,6 +88,10 @@ class Task {
   /// The mean loss over the batch's units, floating, one element; `outputs` are what the network made of
   /// inputs(batch), in float32 whatever the precision of the run.
   virtual Tensor loss(const Tensors& outputs, const BatchTensors& batch) const = 0;
+
+  /// How others publish the weights of the network for samples of `fields`, so that theirs can be read and
+  /// ours written; nothing where nobody does.
+  virtual std::optional<PublishedFormat> published_format(std::span<const Field> fields) const;
 
   /// What the numbers that the network gives mean, for readers of predictions. By default numbers.
   virtual OutputKind output_kind() const { return OutputKind::values; }

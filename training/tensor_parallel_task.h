@@ -24,6 +24,9 @@ class TensorParallelTask final : public Task {
   Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override {
     return task_.loss_tensor_parallel(outputs, batch, tp_group_);
   }
+  std::optional<PublishedFormat> published_format(std::span<const Field> fields) const override {
+    return task_.published_format(fields);
+  }
   OutputKind output_kind() const override { return task_.output_kind(); }
   double units(const Batch& batch) const override { return task_.units(batch); }
   bool units_vary() const override { return task_.units_vary(); }

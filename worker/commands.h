@@ -29,6 +29,7 @@ ExitCode run_bench(const Invocation& invocation);
 ExitCode run_predict(const Invocation& invocation);
 ExitCode run_export(const Invocation& invocation);
 ExitCode run_convert(const Invocation& invocation);
+ExitCode run_generate(const Invocation& invocation);
 ExitCode run_tokenize(const Invocation& invocation);
 /// The options that say what `dtrain train` and `dtrain bench step` learn, and the task they mean.
 std::span<const OptionSpec> task_options();

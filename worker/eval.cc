@@ -44,15 +44,14 @@ std::string option_or(const Options& options, const std::string& name, const Sav
   return found->second;
 }
 
-TransformerShape shape_of(const SavedWeights& weights) {
-  TransformerShape shape;
+/// A language model's sizes as the run had them.
+void adjust(const SavedWeights& weights, TransformerShape& shape) {
   for (const auto& [name, value] :
        {std::pair{"width", &shape.width}, {"heads", &shape.heads}, {"layers", &shape.layers}}) {
     const auto found = weights.identity.find(name);
     if (found != weights.identity.end()) *value = parse_integer(found->second).value_or(*value);
   }
-  shape.tied = weights.identity.contains("tied");
-  return shape;
+  if (weights.identity.contains("tied")) shape.tied = true;
 }
 
 /// The run's own data must have the columns it learned from; held-out samples that differ are reported.
@@ -98,7 +97,7 @@ ExitCode run_eval(const Invocation& invocation) {
   const SavedWeights weights = open_weights(options.text("checkpoint"), "--checkpoint", log);
   const std::string model = option_or(options, "model", weights);
   const auto task = make_task(option_or(options, "task", weights, std::string(default_task(model))), model,
-                              shape_of(weights));
+                              [&](TransformerShape& shape) { adjust(weights, shape); });
   const Splits splits = task->open({.dataset = option_or(options, "dataset", weights),
                                     .data_dir = options.has("data-dir") ? options.text("data-dir") : "",
                                     .log = &log});

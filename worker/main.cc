@@ -31,7 +31,8 @@ constexpr Command kCommands[] = {
     {"sweep", "train with many combinations of options, several runs at a time", run_sweep},
     {"report", "plot one run, or compare several, in a self-contained HTML page", run_report},
     {"predict", "apply a trained network to samples in a file", run_predict, true},
-    {"export", "write a trained network as an ONNX file", run_export},
+    {"export", "write a trained network as an ONNX file, or as others publish weights", run_export},
+    {"generate", "continue a text by a trained language model", run_generate, true},
     {"tokenize", "write texts as shards of tokens, by a model's tokenizer", run_tokenize},
     {"convert", "convert weights from or to PyTorch's names, as safetensors", run_convert},
 };

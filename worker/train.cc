@@ -8,13 +8,13 @@ namespace {
 
 // clang-format off
 constexpr OptionSpec kTaskOptions[] = {
-    {"model", "What to train", "NAME", "lenet", "linear, mlp, lenet, resnet18, resnet50 or transformer"},
+    {"model", "What to train", "NAME", "lenet", "linear, mlp, lenet, resnet18, resnet50; transformer, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-tiny, llama-tiny, llama:config.json, or hf:DIR (a folder with config.json)"},
     {"task", "What to train", "NAME", "", "classification, regression (mean squared error) or language (next token); unset: the model's own"},
     {"width", "What to train", "N", "", "transformer: embedding dimension (d_model); unset: 64"},
     {"heads", "What to train", "N", "", "transformer: attention heads; unset: 4"},
     {"layers", "What to train", "N", "", "transformer: number of blocks; unset: 2"},
     {"tied", "What to train", "", "", "transformer: tie the weights of the token embedding and the output layer"},
-    {"dropout", "What to train", "P", "0", "transformer: dropout probability, after embeddings, attention and the feed-forward layer"},
+    {"dropout", "What to train", "P", "0", "language models: dropout probability, after embeddings, attention and the feed-forward layer"},
 };
 // clang-format on
 
@@ -30,19 +30,22 @@ std::span<const OptionSpec> task_options() { return kTaskOptions; }
 
 std::shared_ptr<const Task> task_of(const Options& options) {
   const std::string& model = options.text("model");
-  TransformerShape shape;
-  for (const auto& [name, value] :
-       {std::pair{"width", &shape.width}, {"heads", &shape.heads}, {"layers", &shape.layers}}) {
-    if (!options.has(name)) continue;
-    if (model != "transformer") options.refuse(name, "--model transformer with it");
-    *value = options.integer(name, 1, 1 << 20);
+  const bool own = model == "transformer";
+  for (const char* const name : {"width", "heads", "layers"}) {
+    if (options.has(name) && !own) options.refuse(name, "--model transformer with it");
   }
-  shape.tied = options.enabled("tied");
-  if (shape.tied && model != "transformer") options.refuse("tied", "--model transformer with it");
-  shape.dropout = dropout_of(options);
-  if (shape.dropout > 0 && model != "transformer")
-    options.refuse("dropout", "0, or --model transformer with it");
-  return make_task(options.has("task") ? options.text("task") : default_task(model), model, shape);
+  if (options.enabled("tied") && !own) options.refuse("tied", "--model transformer with it");
+  const double dropout = dropout_of(options);
+  if (dropout > 0 && !is_text_model(model)) options.refuse("dropout", "0, or a language model with it");
+  const auto adjust = [&](TransformerShape& shape) {
+    for (const auto& [name, value] :
+         {std::pair{"width", &shape.width}, {"heads", &shape.heads}, {"layers", &shape.layers}}) {
+      if (options.has(name)) *value = options.integer(name, 1, 1 << 20);
+    }
+    if (own) shape.tied = options.enabled("tied");
+    shape.dropout = dropout;
+  };
+  return make_task(options.has("task") ? options.text("task") : default_task(model), model, adjust);
 }
 
 ExitCode run_train(const Invocation& invocation) {

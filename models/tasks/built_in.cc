@@ -16,26 +16,32 @@ namespace dtrain {
 namespace {
 
 constexpr std::array<std::string_view, 3> kNames = {"classification", "regression", "language"};
-constexpr std::string_view kTransformer = "transformer";
-
 }  // namespace
 
 std::span<const std::string_view> task_names() { return kNames; }
 
 std::string_view default_task(std::string_view model) {
-  return model == kTransformer ? "language" : "classification";
+  return is_text_model(model) ? "language" : "classification";
 }
 
 std::unique_ptr<Task> make_task(std::string_view task, std::string_view model,
-                                const TransformerShape& shape) {
-  if ((model == kTransformer) != (task == "language")) {
-    throw UsageError(fmt::format(
-        "task: expected language for transformer and for nothing else, got '{}' for {}", task, model));
+                                const std::function<void(TransformerShape&)>& adjust) {
+  const bool text = is_text_model(model);
+  if (text != (task == "language")) {
+    throw UsageError(
+        fmt::format("task: expected language for transformer and other language models, and for nothing "
+                    "else, got '{}' for {}",
+                    task, model));
   }
-  if (model == kTransformer) return std::make_unique<Language>(shape);
+  if (text) {
+    TextModel language = text_model(model);
+    if (adjust) adjust(language.shape);
+    return std::make_unique<Language>(std::move(language));
+  }
   if (std::ranges::find(network_names(), model) == network_names().end()) {
-    throw UsageError(fmt::format("model: expected one of {}, {}, got '{}'", fmt::join(network_names(), ", "),
-                                 kTransformer, model));
+    throw UsageError(fmt::format("model: expected one of {}, {}, hf:DIR or llama:FILE, got '{}'",
+                                 fmt::join(network_names(), ", "), fmt::join(text_model_names(), ", "),
+                                 model));
   }
   if (task == "classification") return std::make_unique<Classification>(model);
   if (task == "regression") return std::make_unique<Regression>(model);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "models/text/transformer.h"
 #include "parallel/tensor/layers.h"
 #include "runtime/base/error.h"
 
@@ -28,14 +29,27 @@ TransformerShape Language::shape_for(std::span<const Field> fields) const {
   if (tokens.name != kTokens || !integers || tokens.shape.rank() != 1 || tokens.shape[0] < 2 ||
       tokens.values < 1) {
     throw UsageError(fmt::format(
-        "transformer: expected samples with a field tokens (int32 or int64 [2 or more], its number of values "
+        "{}: expected samples with a field tokens (int32 or int64 [2 or more], its number of values "
         "known), got {}; a text's bytes are such samples",
-        describe(fields)));
+        model_.name, describe(fields)));
   }
-  TransformerShape shape = shape_;
-  shape.vocabulary = tokens.values;
-  shape.context = tokens.shape[0] - 1;
+  TransformerShape shape = model_.shape;
+  const std::int64_t context = tokens.shape[0] - 1;
+  if (shape.vocabulary == 0) shape.vocabulary = tokens.values;
+  if (shape.context == 0) shape.context = context;
+  if (tokens.values > shape.vocabulary || context > shape.context) {
+    throw UsageError(fmt::format(
+        "{}: expected samples of at most {} tokens below {}, got {} tokens below {}; give a shorter "
+        "context=, or the tokenizer of this model",
+        model_.name, shape.context, shape.vocabulary, context, tokens.values));
+  }
   return shape;
+}
+
+std::optional<PublishedFormat> Language::published_format(std::span<const Field> fields) const {
+  TextModel model = model_;
+  model.shape = shape_for(fields);
+  return dtrain::published_format(model);
 }
 
 std::unique_ptr<Module> Language::build(std::span<const Field> fields, Generator& generator,
@@ -46,7 +60,12 @@ std::unique_ptr<Module> Language::build(std::span<const Field> fields, Generator
 std::unique_ptr<Module> Language::build_tensor_parallel(std::span<const Field> fields, Generator& generator,
                                                         const std::shared_ptr<Device>& device,
                                                         const TensorParallelGroup& tp_group) const {
-  return std::make_unique<Transformer>(shape_for(fields), generator, device, &tp_group);
+  const TransformerShape shape = shape_for(fields);
+  if (model_.shape.vocabulary == 0 && !splits_words(shape, tp_group)) {
+    throw UsageError(fmt::format("{}: expected a vocabulary that is a multiple of the {} workers, got {}",
+                                 model_.name, tp_group.group.communicator.size(), shape.vocabulary));
+  }
+  return std::make_unique<Transformer>(shape, generator, device, &tp_group);
 }
 
 Tensors Language::inputs(const BatchTensors& batch) const {
@@ -60,7 +79,10 @@ Tensor Language::loss(const Tensors& outputs, const BatchTensors& batch) const {
 
 Tensor Language::loss_tensor_parallel(const Tensors& outputs, const BatchTensors& batch,
                                       const TensorParallelGroup& tp_group) const {
-  return vocab_parallel_cross_entropy(by_token(outputs.front()), targets(batch), tp_group.group, "loss");
+  const Tensor logits = by_token(outputs.front());
+  const bool splits = model_.shape.vocabulary == 0 || splits_words(model_.shape, tp_group);
+  if (!splits) return cross_entropy(logits, targets(batch));
+  return vocab_parallel_cross_entropy(logits, targets(batch), tp_group.group, "loss");
 }
 
 void Language::add_up(const Tensors& outputs, const BatchTensors& batch, double /*units*/,

@@ -1,7 +1,7 @@
 // Predicting the next token of a text.
 #pragma once
 
-#include "models/text/transformer.h"
+#include "models/text/text_model.h"
 #include "training/task.h"
 
 namespace dtrain {
@@ -10,10 +10,10 @@ namespace dtrain {
 /// first N and is asked for the last N. Units are samples, all of which have N tokens.
 class Language final : public Task {
  public:
-  /// Vocabulary and context of `shape` come from the samples.
-  explicit Language(const TransformerShape& shape) : shape_(shape) {}
+  /// Vocabulary and context of `model`, where it has none, are those of the samples.
+  explicit Language(TextModel model) : model_(std::move(model)) {}
 
-  std::string name() const override { return "transformer"; }
+  std::string name() const override { return model_.name; }
   std::unique_ptr<Module> build(std::span<const Field> fields, Generator& generator,
                                 const std::shared_ptr<Device>& device) const override;
   std::unique_ptr<Module> build_tensor_parallel(std::span<const Field> fields, Generator& generator,
@@ -21,6 +21,7 @@ class Language final : public Task {
                                                 const TensorParallelGroup& tp_group) const override;
   Tensors inputs(const BatchTensors& batch) const override;
   Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override;
+  std::optional<PublishedFormat> published_format(std::span<const Field> fields) const override;
   OutputKind output_kind() const override { return OutputKind::logits; }
   Tensor loss_tensor_parallel(const Tensors& outputs, const BatchTensors& batch,
                               const TensorParallelGroup& tp_group) const override;
@@ -35,7 +36,7 @@ class Language final : public Task {
  private:
   TransformerShape shape_for(std::span<const Field> fields) const;
 
-  TransformerShape shape_;
+  TextModel model_;
 };
 
 }  // namespace dtrain

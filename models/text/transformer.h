@@ -1,8 +1,11 @@
-// A transformer that predicts the next token (a small GPT), whole or split among ranks.
+// A transformer that predicts the next token, whole or split among ranks: GPT-2, LLaMA and their kin by its
+// shape.
 #pragma once
 
 #include <memory>
+#include <vector>
 
+#include "models/text/transformer_shape.h"
 #include "parallel/tensor/tensor_parallel_group.h"
 #include "runtime/nn/chain.h"
 #include "runtime/nn/containers.h"
@@ -10,36 +13,35 @@
 
 namespace dtrain {
 
-struct TransformerShape {
-  std::int64_t vocabulary = 256;
-  std::int64_t context = 64;  ///< tokens that are seen at most
-  std::int64_t width = 64;
-  std::int64_t heads = 4;
-  std::int64_t layers = 2;
-  bool tied = false;   ///< words of output have the table of the words of input (Press and Wolf 2017)
-  double dropout = 0;  ///< share of features that training drops behind embeddings, attention and 4 · width
-};
-
-/// tokens, integers [B, L], L <= context → logits [B, L, vocabulary]. Blocks of causal attention and a layer
-/// of 4 · width with gelu, each behind a norm and with a path around it (Radford et al. 2019); the words of
-/// input and output have tables of their own unless they are tied. Rows of a block's qkv go head by head (q,
-/// k, v of the first head, then of the second, …), so that heads can be split. Dropout is where GPT-2 has
-/// it, but not within attention: on the sum of words and places, and on what attention and the layer of 4 ·
-/// width add to the path around them.
+/// tokens, integers [B, L], L <= context → logits [B, L, vocabulary]. Blocks of causal attention and a
+/// feed-forward layer, each behind a norm and with a path around it; the words of input and output have
+/// tables of their own unless they are tied. Rows of a block's qkv go head by head (HeadShape), so that heads
+/// can be split. Dropout is where GPT-2 has it, but not within attention: on the sum of words and places, and
+/// on what attention and feed-forward layer add to the path around them.
 ///
 /// Divided, every rank of the group calls it alike with the same tokens; in training the logits are this
-/// rank's part of the vocabulary (see vocab_parallel_cross_entropy), in evaluation all of them. The initial
-/// weights are slices of the unsplit network's.
+/// rank's part of the vocabulary where splits_words() (see vocab_parallel_cross_entropy), in evaluation all
+/// of them. The initial weights are slices of the unsplit network's.
 class Transformer final : public Module, public Chained {
  public:
-  /// Throws UsageError for a width that the heads do not divide, for heads or words that the ranks do not,
-  /// and for a dropout that is not at least 0 and below 1.
+  /// Throws UsageError as checked(), and for a shape of BERT's.
   Transformer(const TransformerShape& shape, Generator& generator, const std::shared_ptr<Device>& device,
               const TensorParallelGroup* tp_group = nullptr);
   Tensor forward(const Tensor& tokens) override;
   std::vector<LayerUnit> chain() const override;
 
+  const TransformerShape& shape() const noexcept { return shape_; }
+
+  // ---- generation, of a network that is whole
+  /// One cache a layer, for `batch` rows of at most `capacity` tokens.
+  std::vector<KeyValueCache> make_caches(std::int64_t batch, std::int64_t capacity) const;
+  /// Logits [B, L, vocabulary] of tokens [B, L] that come after those in `caches`, which then have them too.
+  /// Without `positions` (i64 [B, L]) they are the first ones. Without gradients.
+  Tensor forward_cached(const Tensor& tokens, std::vector<KeyValueCache>& caches,
+                        const Tensor& positions = {});
+
  private:
+  TransformerShape shape_;
   std::optional<TensorParallelGroup> tp_group_;
   std::shared_ptr<Module> embed_;
   std::shared_ptr<ModuleList> blocks_;

@@ -6,7 +6,6 @@
 #include "runtime/autograd/ops/embedding.h"
 #include "runtime/autograd/ops/norms.h"
 #include "runtime/base/error.h"
-#include "runtime/nn/embedding.h"
 #include "runtime/nn/layers.h"
 
 namespace dtrain {
@@ -82,16 +81,19 @@ Tensor RowParallelLinear::forward(const Tensor& x) {
 
 VocabParallelEmbedding::VocabParallelEmbedding(std::int64_t count, std::int64_t width, Generator& generator,
                                                const std::shared_ptr<Device>& device, const RankGroup& group,
-                                               std::string label)
+                                               std::string label, EmbeddingOptions options)
     : SplitModule(group), label_(std::move(label)) {
-  const Embedding unsplit(count, width, generator, device);
+  const Embedding unsplit(count, width, generator, device, options);
   weight_ = add_slice("VocabParallelEmbedding", "weight", drawn(unsplit, "weight"), 0);
+  const std::int64_t own = weight_.size(0), first = own * rank();
+  if (options.padding_index && *options.padding_index >= first && *options.padding_index < first + own)
+    padding_ = *options.padding_index - first;
 }
 
 // Rows of other ranks are looked up as row 0 and counted as zero.
 Tensor VocabParallelEmbedding::forward(const Tensor& index) {
   const OwnRows own = own_rows(index, weight_.size(0), group());
-  const Tensor rows = embedding(own.index, weight_);
+  const Tensor rows = embedding(own.index, weight_, padding_);
   return all_reduce(mul(rows, own.inside.to(rows.dtype()).unsqueeze(-1)), group(), label_);
 }
 
@@ -105,6 +107,16 @@ SequenceParallelNorm::SequenceParallelNorm(const Dims& shape, const std::shared_
 Tensor SequenceParallelNorm::forward(const Tensor& x) {
   return layer_norm(x, shape_, copy_to_ranks(weight_, group(), label_ + " weight"),
                     copy_to_ranks(bias_, group(), label_ + " bias"), eps_);
+}
+
+SequenceParallelRMSNorm::SequenceParallelRMSNorm(const Dims& shape, const std::shared_ptr<Device>& device,
+                                                 const RankGroup& group, std::string label, double eps)
+    : SplitModule(group), shape_(shape), eps_(eps), label_(std::move(label)) {
+  weight_ = add_parameter("weight", Tensor::ones(shape, device));
+}
+
+Tensor SequenceParallelRMSNorm::forward(const Tensor& x) {
+  return rms_norm(x, shape_, copy_to_ranks(weight_, group(), label_ + " weight"), eps_);
 }
 
 Tensor vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, const RankGroup& group,

@@ -15,6 +15,7 @@
 
 #include "parallel/tensor/split_module.h"
 #include "runtime/autograd/ops.h"
+#include "runtime/nn/embedding.h"
 
 namespace dtrain {
 
@@ -69,12 +70,14 @@ class RowParallelLinear : public SplitModule {
 class VocabParallelEmbedding : public SplitModule {
  public:
   VocabParallelEmbedding(std::int64_t count, std::int64_t width, Generator& generator,
-                         const std::shared_ptr<Device>& device, const RankGroup& group, std::string label);
+                         const std::shared_ptr<Device>& device, const RankGroup& group, std::string label,
+                         EmbeddingOptions options = {});
   Tensor forward(const Tensor& index) override;
 
  private:
   std::string label_;
   Tensor weight_;
+  std::optional<std::int64_t> padding_;  ///< among this rank's rows, where it has that one
 };
 
 /// LayerNorm of activations that are cut along the sequence: weight and bias are whole on all ranks, and each
@@ -90,6 +93,20 @@ class SequenceParallelNorm : public SplitModule {
   double eps_;
   std::string label_;
   Tensor weight_, bias_;
+};
+
+/// RMSNorm of such activations; see there.
+class SequenceParallelRMSNorm : public SplitModule {
+ public:
+  SequenceParallelRMSNorm(const Dims& shape, const std::shared_ptr<Device>& device, const RankGroup& group,
+                          std::string label, double eps = 1.1920928955078125e-07);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  Dims shape_;
+  double eps_;
+  std::string label_;
+  Tensor weight_;
 };
 
 /// The mean cross entropy of logits that are cut by classes: `logits` [N, classes / ranks] float32 or

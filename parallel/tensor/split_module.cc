@@ -15,6 +15,14 @@ void collect(const Module& module, const std::string& prefix, std::map<std::stri
   for (const auto& [name, child] : module.children()) collect(*child, prefix + name + ".", found);
 }
 
+void collect_slices(const Module& module, const std::string& prefix,
+                    std::map<std::string, TensorShard>& found) {
+  if (const auto* const split = dynamic_cast<const SplitModule*>(&module)) {
+    for (const auto& [name, shard] : split->own_slices()) found.emplace(prefix + name, shard);
+  }
+  for (const auto& [name, child] : module.children()) collect_slices(*child, prefix + name + ".", found);
+}
+
 Tensor slice_of(const Tensor& whole, int dim, int rank, int ranks) {
   const std::int64_t part = whole.size(dim) / ranks;
   return whole.slice(dim, part * rank, part * (rank + 1));
@@ -37,10 +45,30 @@ Tensor SplitModule::add_tied_slice(std::string_view name, const Tensor& slice, i
   return add_parameter(name, slice);
 }
 
+std::map<std::string, TensorShard> SplitModule::own_slices() const {
+  std::map<std::string, TensorShard> slices;
+  for (const auto& [name, tensor] : own_parameters()) {
+    const auto cut = split_.find(name);
+    if (cut == split_.end()) continue;
+    const int dim = cut->second.dim;
+    const std::int64_t part = tensor.size(dim);
+    Dims whole = tensor.shape();
+    whole[dim] *= ranks();
+    slices.emplace(name, TensorShard::slice(whole, dim, part * rank(), part * (rank() + 1)));
+  }
+  return slices;
+}
+
 std::map<std::string, SplitDim> split_parameters(const Module& network) {
   std::map<std::string, SplitDim> found;
   collect(network, "", found);
   return found;
+}
+
+std::map<std::string, TensorShard> slices_of(const Module& network) {
+  std::map<std::string, TensorShard> slices;
+  collect_slices(network, "", slices);
+  return slices;
 }
 
 std::map<std::string, TensorShard> slices_of(const Module& network, const RankGroup& group) {

@@ -21,6 +21,8 @@ class SplitModule : public Module {
  public:
   /// Which of its own parameters are slices, by name ("weight").
   const std::map<std::string, SplitDim>& split_parameters() const noexcept { return split_; }
+  /// The same with what of the unsplit parameter each slice is.
+  std::map<std::string, TensorShard> own_slices() const;
 
  protected:
   explicit SplitModule(const RankGroup& group) : group_(group) {}
@@ -42,7 +44,10 @@ class SplitModule : public Module {
 /// The split parameters of `network` and of all below it, by their dotted names.
 std::map<std::string, SplitDim> split_parameters(const Module& network);
 
-/// The same with what of the unsplit parameter each slice is; `group` is the one that it is split over.
+/// The same with what of the unsplit parameter each slice is, by the group that its module knows; empty for a
+/// network that is whole.
+std::map<std::string, TensorShard> slices_of(const Module& network);
+/// The same of all of them; `group` is the one that it is split over.
 std::map<std::string, TensorShard> slices_of(const Module& network, const RankGroup& group);
 
 /// Collective over `group`. network's state_dict() as the unsplit network has it: slices are gathered. On

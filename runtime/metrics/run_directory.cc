@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <string_view>
 
 #include "runtime/base/error.h"
@@ -33,7 +35,9 @@ fs::path RunDirectory::default_path(const std::string& model, std::time_t now, c
   ::localtime_r(&now, &local);
   char stamp[32];
   std::strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &local);
-  const std::string name = fmt::format("{}-{}", stamp, model);
+  std::string name = fmt::format("{}-{}", stamp, model);
+  std::ranges::replace_if(  // a model may be named by a path
+      name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_' && c != '.'; }, '-');
   fs::path path = parent / name;
   std::error_code error;
   for (int copy = 2; fs::exists(path, error); ++copy) path = parent / fmt::format("{}-{}", name, copy);

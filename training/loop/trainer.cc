@@ -96,6 +96,7 @@ ModelFactory Trainer::factory() {
                                                            sharing, device, env_.log);
                 generator_state_ = made.generator_state;
                 frozen_ = made.frozen;
+                kept_ = made.kept;
                 finite_.take_new(*made.network);
                 *vectors = names_of_vectors(made.network->named_parameters());
                 return std::move(made.network);
@@ -157,6 +158,7 @@ void Trainer::open_logs() {
       fmt::format("rank {} of {}, pid {}, {}, backend {}", env_.communicator.rank(), env_.communicator.size(),
                   ::getpid(), env_.device->name(), env_.communicator.backend()));
   if (!frozen_.empty()) logger_.message(frozen_);
+  if (!kept_.empty()) logger_.message(kept_);
   if (env_.device->is_emulated()) {
     logger_.message(
         fmt::format("device {}: no GPU but software that behaves like one; rates say nothing about a GPU",

@@ -82,6 +82,7 @@ class Trainer {
   StragglerDetector stragglers_;
   RunProgress progress_;
   std::string frozen_;              ///< what --freeze did; empty without
+  std::string kept_;                ///< what weights from elsewhere did not have; empty: nothing
   std::string generator_state_;     ///< after the initial weights were drawn
   std::int64_t went_back_to_ = -1;  ///< the step to which the run went back last
   bool stop_requested_ = false;     ///< some rank was told to stop; known to all at the same place

@@ -14,23 +14,45 @@
 #include "runtime/nn/trainable.h"
 #include "training/batch_tensors.h"
 #include "training/start/same_data.h"
+#include "training/use/published_weights.h"
+#include "training/use/weight_mismatch.h"
 #include "training/use/weights.h"
 
 namespace dtrain {
 namespace {
 
 // What a checkpoint has, if the run resumes from one, comes later and wins.
-void load_initial_weights(const TrainConfig& config, std::span<const Field> fields, Module& network,
-                          Log& log) {
-  if (config.init_from.empty()) return;
-  const auto is_tensor_parallel = [](const MeshAxis& axis) { return axis.name == "tp" && axis.size > 1; };
-  if (std::any_of(config.mesh.begin(), config.mesh.end(), is_tensor_parallel))
+std::string load_published_weights(const TrainConfig& config, const PublishedFormat& format,
+                                   Module& network) {
+  const auto kept = load_published(network, PublishedWeights::open(config.init_from), format, config.model,
+                                   config.init_partial ? MissingWeights::kept : MissingWeights::refused);
+  if (kept.empty()) return "";
+  return fmt::format("--init-partial: not in {}, so they begin as drawn: {}", config.init_from,
+                     some_of(kept));
+}
+
+// What of the network the weights did not have, for people.
+std::string load_initial_weights(const TrainConfig& config, const Task& task, std::span<const Field> fields,
+                                 Module& network, Log& log) {
+  if (config.init_partial && !PublishedWeights::is_folder(config.init_from)) {
     throw UsageError(
-        "--init-from: expected workers that each hold whole layers, got --tensor; train one step without it, "
-        "then resume from that checkpoint");
+        fmt::format("--init-partial: expected --init-from with a folder of published weights, got {}",
+                    config.init_from.empty() ? "none" : config.init_from));
+  }
+  if (config.init_from.empty()) return "";
+  if (PublishedWeights::is_folder(config.init_from)) {
+    const auto format = task.published_format(fields);
+    if (format) return load_published_weights(config, *format, network);
+    throw UsageError(
+        fmt::format("--init-from {}: expected a run, a checkpoint or a .safetensors file, got a folder of "
+                    "published weights, whose "
+                    "names for {} are not known; name the tensors with dtrain convert --names",
+                    config.init_from, config.model));
+  }
   const SavedWeights weights = open_weights(config.init_from, "--init-from", log);
   check_initial_columns(weights.path.string(), weights.identity, fields);
   load_weights(network, weights, config.model);
+  return "";
 }
 
 // Before anything looks at which parameters learn. What it did, for people.
@@ -80,8 +102,8 @@ InitialNetwork make_initial_network(const TrainConfig& config, const Task& task,
                                     std::span<const Field> fields, Communicator& sharing,
                                     const std::shared_ptr<Device>& device, Log& log) {
   Generator generator(config.seed);
-  InitialNetwork made{task.build(fields, generator, device), generator.state(), ""};
-  load_initial_weights(config, fields, *made.network, log);
+  InitialNetwork made{task.build(fields, generator, device), generator.state(), "", ""};
+  made.kept = load_initial_weights(config, task, fields, *made.network, log);
   made.frozen = freeze_parameters(config, *made.network);
   apply_layer_options(config, *made.network, sharing);
   return made;

@@ -19,6 +19,7 @@ struct InitialNetwork {
   std::unique_ptr<Module> network;
   std::string generator_state;  ///< after the weights were drawn
   std::string frozen;           ///< what --freeze did, for people; empty without
+  std::string kept;             ///< what weights from elsewhere did not have, for people; empty: nothing
 };
 
 /// The network that `config` asks for, on `device`, for samples of `fields`; every call draws the same

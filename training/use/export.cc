@@ -1,10 +1,11 @@
-// `dtrain export RUN FILE.onnx`: a trained network for every program that reads ONNX.
+// `dtrain export`: a trained network for every program that reads ONNX, or as a folder of published weights.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "runtime/onnx/export.h"
 #include "training/use/commands.h"
 #include "training/use/output_file.h"
+#include "training/use/published_weights.h"
 #include "training/use/saved_run.h"
 
 namespace dtrain {
@@ -12,6 +13,8 @@ namespace {
 
 // clang-format off
 constexpr OptionSpec kOptions[] = {
+    {"to", "Output", "FORM", "onnx", "onnx: a file; huggingface: a folder with config.json and model.safetensors, of models that are published so"},
+    {"dtype", "Output", "NAME", "", "with --to huggingface: float32, bfloat16 or float16; unset: as the folder that --model names, else float32"},
     {"checkpoint", "What to export", "PATH", "", "weights other than the run's newest: a checkpoint directory or a .safetensors file"},
     {"overwrite", "Output", "", "", "replace the file if it exists"},
     {"help", "Output", "", "", "this text"},
@@ -42,6 +45,35 @@ std::string exported(const SavedRun& run, const SavedWeights& weights) {
   return export_onnx(device, network->state_dict(), request, forward);
 }
 
+std::string onnx_file(const SavedRun& run, const SavedWeights& weights, const std::string& to,
+                      bool overwrite) {
+  OutputFile file(to, overwrite);
+  const std::string bytes = exported(run, weights);
+  file.write(bytes);
+  file.commit();
+  return fmt::format("ONNX operator set {}, {:.1f} MB", kOnnxOpset, static_cast<double>(bytes.size()) / 1e6);
+}
+
+DType dtype_option(const Options& options, DType otherwise) {
+  if (!options.has("dtype")) return otherwise;
+  const std::string name = options.choice("dtype", {"float32", "bfloat16", "float16"});
+  return name == "float32" ? DType::f32 : name == "bfloat16" ? DType::bf16 : DType::f16;
+}
+
+std::string published_folder(const SavedRun& run, const SavedWeights& weights, const std::string& to,
+                             const Options& options) {
+  auto format = run.task->published_format(run.fields);
+  if (!format) {
+    throw UsageError(
+        fmt::format("--to huggingface: expected a model that is published so (gpt2, llama, …), got {}",
+                    run.task->name()));
+  }
+  format->dtype = dtype_option(options, format->dtype);
+  const auto network = load_network(run, weights, make_device("cpu"));
+  return fmt::format("{} tensors, {}", write_published(to, network->state_dict(), *format),
+                     name_of(format->dtype));
+}
+
 }  // namespace
 
 ExitCode export_command(const TrainProgram& program, const std::vector<std::string>& given,
@@ -50,26 +82,29 @@ ExitCode export_command(const TrainProgram& program, const std::vector<std::stri
   std::vector<std::string> arguments = given;
   const std::vector<std::string> words = take_words(arguments, 2);
   const Options options = resolve_options(name, kOptions, arguments, environment);
-  if (const auto help =
-          asked_help(options, fmt::format("usage: {} RUN FILE.onnx [options]", name), kOptions)) {
+  const std::string usage =
+      fmt::format("usage: {} RUN FILE.onnx [options]\n       {} RUN FOLDER --to huggingface", name, name);
+  if (const auto help = asked_help(options, usage, kOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }
-  if (words.size() < 2 || !words[1].ends_with(".onnx"))
-    throw UsageError(
-        fmt::format("expected a run directory and a file name that ends in .onnx, as in {} RUN "
-                    "model.onnx, got {}",
-                    name, words.size() < 2 ? "fewer words" : words[1]));
+  const bool publishes = options.choice("to", {"onnx", "huggingface"}) == "huggingface";
+  if (words.size() < 2) {
+    throw UsageError(fmt::format("expected a run directory and {}, as in {} RUN {}, got fewer words",
+                                 publishes ? "a folder to write" : "a file name that ends in .onnx", name,
+                                 publishes ? "FOLDER --to huggingface" : "model.onnx"));
+  }
+  if (!publishes && !words[1].ends_with(".onnx"))
+    throw UsageError(fmt::format("expected a file name that ends in .onnx, as in {} RUN model.onnx, got {}",
+                                 name, words[1]));
+  if (!publishes && options.has("dtype")) options.refuse("dtype", "--to huggingface with it");
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::warning);
   const SavedRun run = open_run(program, words[0], log);
   const SavedWeights weights =
       weights_of(run, options.has("checkpoint") ? options.text("checkpoint") : "", log);
-  OutputFile file(words[1], options.enabled("overwrite"));
-  const std::string bytes = exported(run, weights);
-  file.write(bytes);
-  file.commit();
-  fmt::print("{}: {} with the weights of {}, ONNX operator set {}, {:.1f} MB\n", words[1], run.task->name(),
-             weights.path.string(), kOnnxOpset, static_cast<double>(bytes.size()) / 1e6);
+  const std::string what = publishes ? published_folder(run, weights, words[1], options)
+                                     : onnx_file(run, weights, words[1], options.enabled("overwrite"));
+  fmt::print("{}: {} with the weights of {}, {}\n", words[1], run.task->name(), weights.path.string(), what);
   return ExitCode::ok;
 }
 

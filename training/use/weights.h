@@ -30,11 +30,11 @@ struct SavedWeights {
 /// message beginning with `option`, when there is nothing, DataError when no checkpoint there is good.
 SavedWeights open_weights(const std::filesystem::path& path, std::string_view option, Log& log);
 
-/// Copies `weights` into `network`. Every tensor of the network must be there under its name with its shape,
-/// and nothing else; floating dtypes are converted into each other, others must agree. A name that shares its
-/// memory with another one (tied weights) may be missing. Throws DataError that names the file, missing and
-/// unexpected tensors, and of one that does not fit what was expected and found; nothing is changed then.
-/// `network_name` is for the message.
+/// Copies `weights` into `network`, or into a rank's slices of it. Every tensor of the network must be there
+/// under its name with its shape, and nothing else; floating dtypes are converted into each other, others
+/// must agree. A name that shares its memory with another one (tied weights) may be missing. Throws DataError
+/// that names the file, missing and unexpected tensors, and of one that does not fit what was expected and
+/// found; nothing is changed then. `network_name` is for the message.
 void load_weights(Module& network, const SavedWeights& weights, std::string_view network_name);
 
 }  // namespace dtrain

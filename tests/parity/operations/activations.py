@@ -19,4 +19,5 @@ cases = {
     "cross_entropy ignore_index": Case([[4, 5]], lambda x, t: F.cross_entropy(x, t, ignore_index=-100), indices=[[2, -100, 0, 3]]),
     "cross_entropy ignore_index sum": Case([[4, 5]], lambda x, t: F.cross_entropy(x, t, ignore_index=2, reduction="sum"), indices=[[2, 1, 0, 3]]),
     "cross_entropy ignore_index none": Case([[4, 5]], lambda x, t: F.cross_entropy(x, t, ignore_index=-1, reduction="none"), indices=[[2, -1, 0, 3]]),
+    "gelu_tanh": Case([[20]], lambda x: F.gelu(x, approximate="tanh"), low=-6, high=6),
 }

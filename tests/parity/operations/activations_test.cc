@@ -2,6 +2,7 @@
 // (activations.py).
 #include <gtest/gtest.h>
 
+#include "runtime/autograd/ops/activations.h"
 #include "tests/parity/operations/parity_table.h"
 
 namespace dtrain {
@@ -30,6 +31,7 @@ test::Family operations() {
       {"cross_entropy ignore_index", loss(LossReduction::mean, -100)},
       {"cross_entropy ignore_index sum", loss(LossReduction::sum, 2)},
       {"cross_entropy ignore_index none", loss(LossReduction::none, -1)},
+      {"gelu_tanh", [](const Inputs& in) { return gelu_tanh(in[0]); }},
   };
 }
 

@@ -2,6 +2,7 @@
 // differences.
 #include <optional>
 
+#include "runtime/autograd/ops/activations.h"
 #include "tests/unit/autograd/gradient_cases.h"
 
 namespace dtrain {
@@ -17,6 +18,7 @@ std::vector<Case> activation_cases() {
       {"prelu", {{2, 3, 2}, {3}}, [](const Inputs& x) { return square(prelu(x[0], x[1])); }},
       {"prelu one weight", {{2, 3}, {1}}, [](const Inputs& x) { return square(prelu(x[0], x[1])); }},
       {"silu", s, [](const Inputs& x) { return silu(x[0]); }, -3, 3},
+      {"gelu_tanh", s, [](const Inputs& x) { return gelu_tanh(x[0]); }, -3, 3},
       {"softsign", s, [](const Inputs& x) { return softsign(x[0]); }, -3, 3},
       {"softplus", s, [](const Inputs& x) { return softplus(x[0], 2); }, -3, 3},
       {"softplus linear part", s, [](const Inputs& x) { return square(softplus(x[0], 2, 1)); }, 1, 2},

@@ -83,7 +83,7 @@ TEST(Transformer, NeedsWhatItsRanksCanShare) {
     const TensorParallelGroup tp_group{{communicator, std::chrono::seconds(30)}, false};
     Generator generator(1);
     EXPECT_THAT(test::message_of([&] { Transformer(kShape, generator, make_device("cpu"), &tp_group); }),
-                HasSubstr("multiples of the 3 workers, got 4 heads and a vocabulary of 24"));
+                HasSubstr("multiples of the 3 workers, got 4 heads of keys and an inner width of 64"));
     communicator.barrier("end")->wait(kNever);
   });
 }

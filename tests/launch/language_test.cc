@@ -1,0 +1,148 @@
+// Language models through the program: trained, exported as others publish weights, started from such a
+// folder on any form of parallelism, and asked to continue texts; what does not fit is refused in one line,
+// with nothing written.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/support/temp_dir.h"
+#include "tests/support/training.h"
+
+namespace dtrain::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::Not;
+
+class Language : public testing::TestWithParam<std::string> {
+ protected:
+  Language() {
+    write_file(folder_ / "text", learnable_text());
+    write_file(folder_ / "prompts", "the quick\nbrown\n");
+  }
+  std::string at(const std::string& name) const { return (folder_ / name).string(); }
+  std::string data() const { return "text:" + at("text") + ",context=16"; }
+  RunResult dtrain(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), program("dtrain"));
+    return run(arguments, limited_to(std::chrono::seconds(120)));
+  }
+  RunResult train(const std::string& name, std::vector<std::string> more) const {
+    std::vector<std::string> arguments = {"train", "--dataset",    data(),  "--batch-size",
+                                          "4",     "--eval-every", "0",     "--log-every",
+                                          "1",     "--run-dir",    at(name)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return dtrain(arguments);
+  }
+  /// A folder of published weights of `model`, trained a little.
+  void publish(const std::string& model) {
+    const RunResult trained = train("run", {"--model", model, "--max-steps", "3", "--optimizer", "adamw"});
+    ASSERT_EQ(trained.exit_code, 0) << trained.err;
+    const RunResult exported = dtrain({"export", at("run"), at("published"), "--to", "huggingface"});
+    ASSERT_EQ(exported.exit_code, 0) << exported.err;
+    EXPECT_THAT(exported.out, HasSubstr("tensors, float32"));
+  }
+  /// Starts from the folder's weights.
+  std::vector<double> tuned(const std::string& name, std::vector<std::string> more) {
+    std::vector<std::string> arguments = {
+        "--model", "hf:" + at("published"), "--init-from", at("published"), "--max-steps", "3", "--lr",
+        "0.05"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const RunResult result = train(name, arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.exit_code == 0 ? losses(at(name)) : std::vector<double>();
+  }
+  void expect_refused(const RunResult& result, int code, const std::string& text,
+                      const std::string& output) const {
+    EXPECT_EQ(result.exit_code, code) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(text));
+    EXPECT_FALSE(fs::exists(at(output))) << output;
+  }
+
+  TempDir folder_;
+};
+
+TEST_P(Language, WeightsComeBackBitwiseFromTheFolderTheyWentTo) {
+  publish(GetParam());
+  tuned("again", {"--max-steps", "0", "--seed", "9"});
+  const RunResult exported = dtrain({"export", at("again"), at("twice"), "--to", "huggingface"});
+  ASSERT_EQ(exported.exit_code, 0) << exported.err;
+  for (const char* const file : {"model.safetensors", "config.json"})
+    EXPECT_EQ(read_file(folder_ / "twice" / file), read_file(folder_ / "published" / file)) << file;
+  EXPECT_EQ(final_weights(at("again")), final_weights(at("run")));
+  expect_refused(dtrain({"export", at("again"), at("twice"), "--to", "huggingface"}), 2,
+                 "expected a folder that does not exist yet", "none");
+}
+
+TEST_P(Language, EveryFormStartsFromPublishedWeights) {
+  publish(GetParam());
+  const auto expected = tuned("alone", {});
+  ASSERT_EQ(expected.size(), 3U);
+  const std::vector<std::vector<std::string>> forms = {
+      {"--tensor", "2", "--thread-workers", "2"},
+      {"--tensor", "2", "--sequence-parallel", "--thread-workers", "2"},
+      {"--pipeline", "2", "--micro-batches", "2", "--batch-size", "2", "--thread-workers", "2"},
+      {"--shard", "parameters", "--batch-size", "2", "--thread-workers", "2"},
+      {"--recompute"}};
+  for (std::size_t i = 0; i < forms.size(); ++i) {
+    const auto found = tuned("form" + std::to_string(i), forms[i]);
+    ASSERT_EQ(found.size(), 3U) << forms[i][0];
+    for (std::size_t step = 0; step < 3; ++step)
+      EXPECT_NEAR(found[step], expected[step], 2e-5) << forms[i][0];
+  }
+}
+
+TEST_P(Language, ContinuesTextsFromARunAndFromItsFolder) {
+  publish(GetParam());
+  const auto generated = [&](const std::string& from, std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"generate", at(from), "--tokens", "6"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const RunResult result = dtrain(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  const std::string greedy = generated("run", {"--prompt", "the quick"});
+  EXPECT_THAT(greedy, testing::StartsWith("the quick"));
+  EXPECT_EQ(greedy.size(), 9U + 6U + 1U);
+  EXPECT_EQ(generated("published", {"--prompt", "the quick"}), greedy);
+  EXPECT_EQ(generated("run", {"--prompt", "the quick", "--cache", "off"}), greedy);
+  EXPECT_THAT(generated("run", {"--prompts", at("prompts")}), HasSubstr(greedy.substr(0, 15)));
+  const std::vector<std::string> draws = {"--prompts", at("prompts"), "--temperature", "2",
+                                          "--seed",    "4",           "--json"};
+  const std::string drawn = generated("run", draws);
+  EXPECT_THAT(drawn, HasSubstr("\"prompt\":\"brown\",\"text\":"));
+  EXPECT_EQ(generated("published", draws), drawn);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Language, testing::Values("gpt2-tiny", "llama-tiny"));
+
+using LanguageRefusals = Language;
+
+TEST_P(LanguageRefusals, SayInOneLineWhatDoesNotFit) {
+  publish(GetParam());
+  const std::string from = at("published"), model = "hf:" + from;
+  expect_refused(train("x", {"--model", "lenet", "--init-from", from}), 2, "lenet", "x");
+  expect_refused(train("x", {"--model", "transformer", "--init-from", from}), 2,
+                 "whose names for transformer are not known", "x");
+  expect_refused(train("x", {"--model", "llama-tiny", "--init-from", from}), 5,
+                 "missing: model.embed_tokens.weight", "x");
+  expect_refused(train("x", {"--model", model, "--init-partial"}), 2, "--init-partial: expected --init-from",
+                 "x");
+  expect_refused(train("x", {"--model", model, "--dataset", "text:" + at("text") + ",context=17"}), 2,
+                 "expected samples of at most 16 tokens below 256, got 17 tokens below 256", "x");
+  expect_refused(train("x", {"--model", "hf:" + at("nowhere")}), 5, "nowhere/config.json", "x");
+  expect_refused(train("x", {"--model", "hf:" + at("run"), "--init-from", from}), 5, "model_type", "x");
+  const RunResult trained = train("own", {"--model", "transformer", "--max-steps", "1"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  expect_refused(dtrain({"export", at("own"), at("x"), "--to", "huggingface"}), 2,
+                 "expected a model that is published so", "x");
+  expect_refused(dtrain({"generate", at("run")}), 2, "expected --prompt TEXT or --prompts FILE", "x");
+  expect_refused(dtrain({"generate", at("run"), "--prompt", std::string(20, 'a')}), 2,
+                 "expected prompts of 1 to 15 tokens", "x");
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, LanguageRefusals, testing::Values("gpt2-tiny"));
+
+}  // namespace
+}  // namespace dtrain::test

@@ -1,0 +1,244 @@
+// `dtrain generate`: continues prompts by a trained language model, a run of dtrain or a folder of published
+// weights.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "models/text/generate.h"
+#include "models/text/text_model.h"
+#include "runtime/data/tokens/tokenizer.h"
+#include "training/start/peers.h"
+#include "training/start/threads.h"
+#include "training/use/commands.h"
+#include "training/use/published_weights.h"
+#include "training/use/saved_run.h"
+#include "worker/commands.h"
+
+namespace dtrain {
+namespace {
+
+namespace fs = std::filesystem;
+using Tokens = std::vector<std::int32_t>;
+
+// clang-format off
+constexpr OptionSpec kOptions[] = {
+    {"prompt", "What to continue", "TEXT", "", "a text to continue"},
+    {"prompts", "What to continue", "FILE", "", "a file with a prompt in each line, continued in one batch"},
+    {"checkpoint", "What to continue", "PATH", "", "of a run: weights other than the newest"},
+    {"tokenizer", "What to continue", "FILE", "", "tokenizer.json, *.tiktoken or a folder; unset: that of the folder or of the run's data, else bytes"},
+    {"tokens", "How", "N", "100", "new tokens for each prompt, at most"},
+    {"temperature", "How", "X", "0", "logits are divided by it before a token is drawn; 0: always the likeliest token"},
+    {"top-k", "How", "K", "0", "draw from the K likeliest tokens; 0: from all"},
+    {"top-p", "How", "P", "1", "draw from the likeliest tokens that together have probability P"},
+    {"seed", "How", "S", "0", "seeds the draws, as torch.manual_seed"},
+    {"stop-tokens", "How", "LIST", "", "numbers of tokens that end a text: 50256,198; unset: the model's end of text; none: no token does"},
+    {"cache", "How", "WHEN", "on", "on: keep keys and values of earlier tokens; off: compute them again for each token"},
+    {"device", "Machine", "NAME", "auto", "auto, cpu, cuda or cuda:N"},
+    {"threads", "Machine", "N", "", "threads to compute with; unset: OMP_NUM_THREADS or all cores"},
+    {"json", "Output", "", "", "print a JSON object for each prompt: prompt, text, tokens"},
+    {"help", "Output", "", "", "this text"},
+};
+// clang-format on
+
+/// A network and how its tokens are read.
+struct LanguageModel {
+  std::unique_ptr<Module> network;
+  std::string tokenizer;  ///< a file or folder; empty: tokens are bytes
+  Tokens ends;            ///< what config.json says ends a text
+};
+
+Tokens ends_of(const std::string& config) {
+  const auto json = nlohmann::json::parse(config, nullptr, false);
+  Tokens ends;
+  if (!json.is_object() || !json.contains("eos_token_id")) return ends;
+  const auto& value = json["eos_token_id"];
+  if (value.is_number_integer()) ends.push_back(value.get<std::int32_t>());
+  if (value.is_array()) {
+    for (const auto& each : value) {
+      if (each.is_number_integer()) ends.push_back(each.get<std::int32_t>());
+    }
+  }
+  return ends;
+}
+
+LanguageModel published_model(const fs::path& folder, const std::shared_ptr<Device>& device) {
+  const TextModel model = text_model("hf:" + folder.string());
+  if (model.shape.family == TransformerFamily::bert)
+    throw UsageError(
+        fmt::format("{}: expected a model that predicts the next token, got a BERT", folder.string()));
+  Generator unused(0);
+  auto network = std::make_unique<Transformer>(model.shape, unused, device);
+  load_published(*network, PublishedWeights::open(folder), *published_format(model), model.name);
+  LanguageModel made{std::move(network), "", ends_of(model.config)};
+  if (fs::exists(folder / "tokenizer.json") || fs::exists(folder / "merges.txt"))
+    made.tokenizer = folder.string();
+  return made;
+}
+
+/// What the data set was tokenized with, as its name says.
+std::string tokenizer_in(const std::string& dataset) {
+  constexpr std::string_view kKey = ",tokenizer=";
+  const auto at = dataset.find(kKey);
+  if (at == std::string::npos) return "";
+  const auto begin = at + kKey.size();
+  return dataset.substr(begin, dataset.find(',', begin) - begin);
+}
+
+LanguageModel trained_model(const fs::path& path, const Options& options,
+                            const std::shared_ptr<Device>& device, Log& log) {
+  const SavedRun run = open_run({"dtrain", task_options(), task_of}, path, log);
+  const SavedWeights weights =
+      weights_of(run, options.has("checkpoint") ? options.text("checkpoint") : "", log);
+  LanguageModel made{load_network(run, weights, device), tokenizer_in(run.options.text("dataset")), {}};
+  if (dynamic_cast<Transformer*>(made.network.get()) == nullptr)
+    throw UsageError(
+        fmt::format("{}: expected a run of a language model, got {}", path.string(), run.task->name()));
+  if (const auto format = run.task->published_format(run.fields); format && !format->folder.empty()) {
+    made.ends = ends_of(format->config);
+    if (made.tokenizer.empty() && fs::exists(format->folder / "tokenizer.json"))
+      made.tokenizer = format->folder.string();
+  }
+  return made;
+}
+
+/// Text to tokens and back.
+class Words {
+ public:
+  Words(const std::string& path, std::int64_t vocabulary) {
+    if (!path.empty()) tokenizer_ = open_tokenizer(path);
+    const std::int64_t own = tokenizer_ ? tokenizer_->vocabulary() : 256;
+    if (own > vocabulary || (!tokenizer_ && vocabulary > 256)) {
+      throw UsageError(fmt::format("--tokenizer: expected one of at most {} tokens, as the model has, got {}",
+                                   vocabulary, tokenizer_ ? fmt::format("{} with {}", path, own) : "none"));
+    }
+  }
+  Tokens encode(const std::string& text) const {
+    Tokens tokens;
+    if (tokenizer_) {
+      Encoder(tokenizer_).encode(text, tokens, SpecialTokens::parsed);
+    } else {
+      for (const char byte : text) tokens.push_back(static_cast<unsigned char>(byte));
+    }
+    return tokens;
+  }
+  /// Tokens beyond the tokenizer's, which a padded vocabulary has, stand for nothing.
+  std::string decode(std::span<const std::int32_t> tokens) const {
+    std::string text;
+    for (const std::int32_t token : tokens) {
+      if (!tokenizer_) text += static_cast<char>(token);
+      if (tokenizer_ && token < tokenizer_->vocabulary()) text += tokenizer_->decode({&token, 1});
+    }
+    return text;
+  }
+  std::optional<std::int32_t> end() const { return tokenizer_ ? tokenizer_->end_of_text() : std::nullopt; }
+
+ private:
+  std::shared_ptr<const Tokenizer> tokenizer_;
+};
+
+std::vector<std::string> prompts_of(const Options& options) {
+  if (options.has("prompt") == options.has("prompts"))
+    throw UsageError("expected --prompt TEXT or --prompts FILE, and not both");
+  if (options.has("prompt")) return {options.text("prompt")};
+  std::ifstream in(options.text("prompts"));
+  if (!in) options.refuse("prompts", "a file that can be read");
+  std::vector<std::string> prompts;
+  for (std::string line; std::getline(in, line);) {
+    if (!line.empty()) prompts.push_back(line);
+  }
+  if (prompts.empty()) options.refuse("prompts", "a file with a prompt in each line");
+  return prompts;
+}
+
+Tokens stop_tokens(const Options& options, const LanguageModel& model, const Words& words) {
+  if (!options.has("stop-tokens")) {
+    Tokens ends = model.ends;
+    if (const auto end = words.end(); ends.empty() && end) ends.push_back(*end);
+    return ends;
+  }
+  Tokens stops;
+  std::string rest = options.text("stop-tokens");
+  if (rest == "none") return stops;
+  while (!rest.empty()) {
+    const auto comma = rest.find(',');
+    const auto number = parse_integer(rest.substr(0, comma));
+    if (!number || *number < 0 || *number > INT32_MAX)
+      options.refuse("stop-tokens", "numbers of tokens, as in 50256,198, or none");
+    stops.push_back(static_cast<std::int32_t>(*number));
+    rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
+  }
+  return stops;
+}
+
+GenerateOptions generate_options(const Options& options) {
+  return {.tokens = options.integer("tokens", 1, 1 << 24),
+          .sampling = {.temperature = options.real("temperature", 0, 1e6),
+                       .top_k = options.integer("top-k", 0, INT32_MAX),
+                       .top_p = options.real("top-p", 1e-9, 1)},
+          .seed = static_cast<std::uint64_t>(options.integer("seed", 0, INT64_MAX)),
+          .cache = options.choice("cache", {"on", "off"}) == "on"};
+}
+
+void print_all(const std::vector<std::string>& prompts, const std::vector<Tokens>& made, const Words& words,
+               bool json) {
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const std::string text = words.decode(made[i]);
+    if (json) {
+      const nlohmann::ordered_json object = {{"prompt", prompts[i]}, {"text", text}, {"tokens", made[i]}};
+      // A token may end within a character.
+      fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    } else {
+      fmt::print("{}{}{}\n", prompts[i], text, i + 1 < prompts.size() ? "\n---" : "");
+    }
+  }
+}
+
+}  // namespace
+
+ExitCode run_generate(const Invocation& invocation) {
+  std::vector<std::string> arguments = invocation.arguments;
+  const std::vector<std::string> paths = take_words(arguments, 1);
+  const Options options = resolve_options("dtrain generate", kOptions, arguments, invocation.environment);
+  if (const auto help =
+          asked_help(options, "usage: dtrain generate RUN|FOLDER --prompt TEXT [options]", kOptions)) {
+    fmt::print("{}", *help);
+    return ExitCode::ok;
+  }
+  if (paths.empty())
+    throw UsageError(
+        "expected a run directory or a folder of published weights first, as in dtrain generate runs/mine "
+        "--prompt 'Once upon'");
+  const std::vector<std::string> prompts = prompts_of(options);
+  GenerateOptions how = generate_options(options);
+  limit_threads(find_placement(invocation.environment), invocation.environment,
+                static_cast<int>(options.has("threads") ? options.integer("threads", 1, 4096) : 0));
+  FdLog log(STDERR_FILENO, "dtrain", LogLevel::warning);
+  const auto device = make_device(options.text("device"));
+  const LanguageModel model = PublishedWeights::is_folder(paths[0])
+                                  ? published_model(paths[0], device)
+                                  : trained_model(paths[0], options, device, log);
+  auto& network = dynamic_cast<Transformer&>(*model.network);
+  const Words words(options.has("tokenizer") ? options.text("tokenizer") : model.tokenizer,
+                    network.shape().vocabulary);
+  how.stop = stop_tokens(options, model, words);
+  std::vector<Tokens> tokens;
+  for (const std::string& prompt : prompts) tokens.push_back(words.encode(prompt));
+  const bool streams = prompts.size() == 1 && !options.enabled("json");
+  if (!streams) {
+    print_all(prompts, generate(network, tokens, how), words, options.enabled("json"));
+    return ExitCode::ok;
+  }
+  fmt::print("{}", prompts[0]);
+  generate(network, tokens, how, [&](std::size_t, std::int32_t token) {
+    fmt::print("{}", words.decode({&token, 1}));
+    std::fflush(stdout);
+  });
+  fmt::print("\n");
+  return ExitCode::ok;
+}
+
+}  // namespace dtrain
