@@ -44,6 +44,7 @@ Json Json::read(const std::filesystem::path& file) {
 
 bool Json::is_null() const { return node(value_).is_null(); }
 bool Json::is_object() const { return node(value_).is_object(); }
+bool Json::is_integer() const { return node(value_).is_number_integer(); }
 bool Json::contains(std::string_view key) const { return node(value_).contains(std::string(key)); }
 std::size_t Json::size() const { return node(value_).size(); }
 

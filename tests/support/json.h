@@ -37,6 +37,7 @@ class Json {
 
   bool is_null() const;
   bool is_object() const;
+  bool is_integer() const;  ///< written as a whole number: 2 is one, 2.0 is not
   bool contains(std::string_view key) const;
   /// Elements of an array, or entries of an object.
   std::size_t size() const;

@@ -1,9 +1,8 @@
-// Element-wise kernels against formulas in double: dtypes, layouts, broadcasting, casts, NaN.
+// Element-wise kernels where the table of operations (tests/operations) does not look: in place, integers,
+// NaN, mixed layouts, casts, strides, and what is refused.
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <limits>
-#include <string>
 
 #include "runtime/base/error.h"
 #include "tests/unit/device/array.h"
@@ -13,63 +12,6 @@ namespace {
 
 using test::Array;
 using test::Layout;
-
-struct Unary {
-  UnaryOp op;
-  std::function<double(double)> formula;
-  bool positive_only = false;
-};
-
-const std::vector<Unary>& unaries() {
-  static const std::vector<Unary> kAll = {
-      {UnaryOp::neg, [](double x) { return -x; }},
-      {UnaryOp::abs, [](double x) { return std::abs(x); }},
-      {UnaryOp::exp, [](double x) { return std::exp(x); }},
-      {UnaryOp::log, [](double x) { return std::log(x); }, true},
-      {UnaryOp::sqrt, [](double x) { return std::sqrt(x); }, true},
-      {UnaryOp::rsqrt, [](double x) { return 1 / std::sqrt(x); }, true},
-      {UnaryOp::reciprocal, [](double x) { return 1 / x; }, true},
-      {UnaryOp::relu, [](double x) { return std::max(x, 0.0); }},
-      {UnaryOp::sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }},
-      {UnaryOp::tanh, [](double x) { return std::tanh(x); }},
-      {UnaryOp::gelu, [](double x) { return x * 0.5 * std::erfc(-x / std::sqrt(2.0)); }},
-      {UnaryOp::sign, [](double x) { return x > 0 ? 1.0 : (x < 0 ? -1.0 : 0.0); }},
-      {UnaryOp::square, [](double x) { return x * x; }},
-  };
-  return kAll;
-}
-
-/// Relative rounding of a dtype, with room for a library function's last places.
-double relative(DType dtype) { return dtype == DType::f64 ? 1e-14 : (dtype == DType::f32 ? 1e-6 : 8e-3); }
-
-void expect_relative(const std::vector<double>& got, const std::vector<double>& expected, DType dtype,
-                     const std::string& what) {
-  ASSERT_EQ(got.size(), expected.size());
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    ASSERT_NEAR(got[i], expected[i], relative(dtype) * (1 + std::abs(expected[i])))
-        << what << " element " << i;
-  }
-}
-
-TEST(Unary, EveryOperation) {
-  const auto device = make_device("cpu");
-  Generator generator(1);
-  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
-    for (const Unary& unary : unaries()) {
-      Array in = Array::random({2, 3, 5, 7}, generator, dtype, Layout::channels_last);
-      if (unary.positive_only) {
-        auto values = in.values();
-        for (double& value : values) value = std::abs(value) + 0.25;
-        in.set(values);
-      }
-      Array out(in.view().shape, dtype);
-      device->kernels().unary(unary.op, in, out);
-      auto expected = in.values();
-      for (double& value : expected) value = unary.formula(value);
-      expect_relative(out.values(), expected, dtype, "unary " + std::to_string(static_cast<int>(unary.op)));
-    }
-  }
-}
 
 TEST(Unary, InPlaceIntegersAndNan) {
   const auto device = make_device("cpu");
@@ -83,56 +25,6 @@ TEST(Unary, InPlaceIntegersAndNan) {
   device->kernels().unary(UnaryOp::relu, nan, nan);
   EXPECT_TRUE(std::isnan(nan.values()[0]));
   EXPECT_EQ(nan.values()[1], 0);
-}
-
-struct Binary {
-  BinaryOp op;
-  std::function<double(double, double)> formula;
-};
-
-const std::vector<Binary>& binaries() {
-  static const std::vector<Binary> kAll = {
-      {BinaryOp::add, [](double a, double b) { return a + b; }},
-      {BinaryOp::sub, [](double a, double b) { return a - b; }},
-      {BinaryOp::mul, [](double a, double b) { return a * b; }},
-      {BinaryOp::max, [](double a, double b) { return std::max(a, b); }},
-      {BinaryOp::min, [](double a, double b) { return std::min(a, b); }},
-      {BinaryOp::relu_grad, [](double a, double b) { return b > 0 ? a : 0.0; }},
-      {BinaryOp::equal, [](double a, double b) { return a == b ? 1.0 : 0.0; }},
-      {BinaryOp::greater, [](double a, double b) { return a > b ? 1.0 : 0.0; }},
-      {BinaryOp::greater_equal, [](double a, double b) { return a >= b ? 1.0 : 0.0; }},
-      {BinaryOp::less, [](double a, double b) { return a < b ? 1.0 : 0.0; }},
-      {BinaryOp::div, [](double a, double b) { return b == 0 ? 0 : a / b; }},
-      {BinaryOp::pow, [](double a, double b) { return std::pow(a, b); }},
-  };
-  return kAll;
-}
-
-TEST(Binary, EveryOperationDenseAndBroadcast) {
-  const auto device = make_device("cpu");
-  Generator generator(2);
-  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
-    for (const Binary& binary : binaries()) {
-      Array a = Array::random({3, 4, 5}, generator, dtype), row = Array::random({5}, generator, dtype);
-      const bool positive = binary.op == BinaryOp::div || binary.op == BinaryOp::pow;
-      for (Array* array : {&a, &row}) {
-        auto values = array->values();
-        for (double& value : values) value = positive ? std::abs(value) + 0.25 : value;
-        array->set(values);
-      }
-      View b = row;
-      b.shape = a.view().shape;
-      b.strides = {0, 0, 1};
-      Array out(a.view().shape, dtype);
-      device->kernels().binary(binary.op, a, b, out);
-      auto expected = a.values();
-      const auto other = row.values();
-      for (std::size_t i = 0; i < expected.size(); ++i) {
-        expected[i] = binary.formula(expected[i], other[i % 5]);
-      }
-      expect_relative(out.values(), expected, dtype, "binary " + std::to_string(static_cast<int>(binary.op)));
-    }
-  }
 }
 
 TEST(Binary, IntegersMixedLayoutsAndRefusals) {
