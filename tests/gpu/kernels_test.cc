@@ -1,5 +1,5 @@
-// Every kernel of the CUDA device against the CPU's in float64. Without a GPU every test fails: this program
-// is for machines that have one.
+// Kernels of the CUDA device against the CPU's in float64, where the table of operations (operations_test.cc)
+// does not look. Without a GPU every test fails: this program is for machines that have one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,40 +23,7 @@ class Gpu : public testing::Test {
   Generator generator{5};
 };
 
-TEST_F(Gpu, ElementwiseOfOneInput) {
-  for (const Dims& shape : {Dims{7}, Dims{1024}, Dims{3, 5, 2, 9}, Dims{0}}) {
-    for (const UnaryOp op :
-         {UnaryOp::neg, UnaryOp::abs, UnaryOp::exp, UnaryOp::relu, UnaryOp::sigmoid, UnaryOp::tanh,
-          UnaryOp::gelu, UnaryOp::gelu_tanh, UnaryOp::sign, UnaryOp::square}) {
-      check({random_arg(shape, generator), zeros_arg(shape)}, 4,
-            "unary " + std::to_string(static_cast<int>(op)),
-            [&](Kernels& kernels, const std::vector<View>& v) { kernels.unary(op, v[0], v[1]); });
-    }
-  }
-  for (const UnaryOp op : {UnaryOp::log, UnaryOp::sqrt, UnaryOp::rsqrt, UnaryOp::reciprocal}) {
-    Arg positive = random_arg({333}, generator);
-    auto values = positive.array.values();
-    for (double& value : values) value = value * value + 0.25;
-    positive.array.set(values);
-    check({positive, zeros_arg({333})}, 16, "unary of positives",
-          [&](Kernels& kernels, const std::vector<View>& v) { kernels.unary(op, v[0], v[1]); });
-  }
-}
-
-TEST_F(Gpu, ElementwiseOfTwoInputsAndBroadcasts) {
-  for (const BinaryOp op : {BinaryOp::add, BinaryOp::sub, BinaryOp::mul, BinaryOp::max, BinaryOp::min,
-                            BinaryOp::relu_grad, BinaryOp::gelu_grad, BinaryOp::gelu_tanh_grad,
-                            BinaryOp::equal, BinaryOp::greater, BinaryOp::greater_equal, BinaryOp::less}) {
-    check({random_arg({6, 50}, generator), random_arg({6, 50}, generator), zeros_arg({6, 50})}, 1, "binary",
-          [&](Kernels& kernels, const std::vector<View>& v) { kernels.binary(op, v[0], v[1], v[2]); });
-    check({random_arg({6, 50}, generator), random_arg({50}, generator), zeros_arg({6, 50})}, 1,
-          "binary, a row to all rows", [&](Kernels& kernels, const std::vector<View>& v) {
-            View row = v[1];
-            row.shape = v[0].shape;
-            row.strides = {0, 1};
-            kernels.binary(op, v[0], row, v[2]);
-          });
-  }
+TEST_F(Gpu, ArithmeticOfIntegers) {
   const std::vector<Arg> integers = {integers_arg({4}, DType::i64, {7, -7, 3, 2}),
                                      integers_arg({4}, DType::i64, {2, 2, 3, 10}),
                                      integers_arg({4}, DType::i64, {0, 0, 0, 0})};
@@ -85,45 +52,6 @@ TEST_F(Gpu, FillCopyAffineAccumulateWhere) {
          random_arg({6}, generator), zeros_arg({6})},
         1, "where",
         [](Kernels& kernels, const std::vector<View>& v) { kernels.where(v[0], v[1], v[2], v[3]); });
-}
-
-// Parts of rows that begin within a draw of four, and at one.
-TEST_F(Gpu, DropoutMasks) {
-  for (const std::int64_t first : {0, 3, 40}) {
-    check({integers_arg({1}, DType::i64, {9}), integers_arg({3}, DType::i64, {7, 0, 123456}),
-           zeros_arg({3, 5, 11})},
-          1, "dropout_mask from " + std::to_string(first), [&](Kernels& kernels, const std::vector<View>& v) {
-            kernels.dropout_mask({.seed = 5, .layer = 2, .step = v[0], .rows = v[1], .first = first}, 0.75,
-                                 v[2]);
-          });
-  }
-}
-
-TEST_F(Gpu, Reductions) {
-  struct Case {
-    Dims in, out;
-    Layout layout;
-  };
-  for (const Case& c :
-       {Case{{1000}, {1}, Layout::contiguous}, Case{{300000}, {1}, Layout::contiguous},
-        Case{{64, 129}, {64, 1}, Layout::contiguous}, Case{{513, 40}, {1, 40}, Layout::contiguous},
-        Case{{5, 20, 13, 7}, {1, 20, 1, 1}, Layout::channels_last},
-        Case{{5, 20, 13, 7}, {1, 20, 1, 1}, Layout::contiguous}, Case{{3, 1}, {3, 1}, Layout::contiguous}}) {
-    for (const Reduction op : {Reduction::sum, Reduction::mean, Reduction::max, Reduction::min}) {
-      check({random_arg(c.in, generator, c.layout), zeros_arg(c.out)}, 1, "reduce " + c.in.to_string(),
-            [&](Kernels& kernels, const std::vector<View>& v) { kernels.reduce(op, v[0], v[1]); });
-    }
-  }
-  check({random_arg({9, 77}, generator), integers_arg({9, 1}, DType::i64, std::vector<double>(9))}, 1,
-        "argmax", [](Kernels& kernels, const std::vector<View>& v) { kernels.argmax(v[0], v[1]); });
-}
-
-TEST_F(Gpu, RowsByIndex) {
-  const Arg index = integers_arg({4}, DType::i64, {2, 0, 2, 1});
-  check({random_arg({3, 5}, generator), index, zeros_arg({4, 5})}, 1, "index_select",
-        [](Kernels& kernels, const std::vector<View>& v) { kernels.index_select(v[0], v[1], v[2]); });
-  check({random_arg({4, 5}, generator), index, random_arg({3, 5}, generator)}, 3, "index_add",
-        [](Kernels& kernels, const std::vector<View>& v) { kernels.index_add(v[0], v[1], v[2]); });
 }
 
 // What sources write as numbers and batches carry as bytes is the same to the last bit.
@@ -177,35 +105,6 @@ TEST_F(Gpu, SumsOfFloatsKeepWhatAFloatDrops) {
           [](Kernels& kernels, const std::vector<View>& v) { kernels.log_softmax(v[0], v[1]); });
 }
 
-// Layer and RMS norm, of rows shorter and longer than a block and than what it keeps, in packs and one by
-// one, with and without weight and bias.
-TEST_F(Gpu, RowNorms) {
-  for (const auto& [rows, count] :
-       {std::pair(1, 1), {7, 33}, {5, 96}, {300, 300}, {3, 1030}, {2, 2056}, {2, 2571}, {2, 8712}}) {
-    for (const bool centered : {true, false}) {
-      const RowNormRule rule{.centered = centered};
-      const Dims shape = {rows, count};
-      Arg mean = centered ? zeros_arg({rows}) : null_arg(), scale = zeros_arg({rows});
-      mean.follows = scale.follows = false;
-      const std::vector<Arg> args = {random_arg(shape, generator),
-                                     random_arg({count}, generator),
-                                     random_arg({count}, generator),
-                                     mean,
-                                     scale,
-                                     zeros_arg(shape),
-                                     random_arg(shape, generator),
-                                     zeros_arg(shape),
-                                     zeros_arg({count}),
-                                     zeros_arg({count})};
-      // One value of one number has no spread: its gradient is what rounding leaves of nothing.
-      check(args, count == 1 ? 100000 : count, "row_norm", [&](Kernels& kernels, const std::vector<View>& v) {
-        kernels.row_norm(rule, v[0], v[1], v[2], v[3], v[4], v[5]);
-        kernels.row_norm_backward(v[0], v[1], v[3], v[4], v[6], v[7], v[8], v[9]);
-      });
-    }
-  }
-}
-
 // What a step of bf16 or f16 adds to a gradient of f32 may be far below such a number's last bit of the
 // total.
 TEST_F(Gpu, ProductsOfHalvesAreAddedToAnF32AsTheyAre) {
@@ -257,20 +156,6 @@ TEST_F(Gpu, MatrixProducts) {
                            c.relu ? Activation::relu : Activation::none, c.accumulate, v[3]);
           });
   }
-}
-
-TEST_F(Gpu, Losses) {
-  const Arg target = integers_arg({6}, DType::i64, {0, 9, 3, 3, 7, 1});
-  check({random_arg({6, 10}, generator), zeros_arg({6, 10})}, 8, "log_softmax",
-        [](Kernels& kernels, const std::vector<View>& v) { kernels.log_softmax(v[0], v[1]); });
-  check({random_arg({6, 10}, generator), target, zeros_arg({6, 10}), zeros_arg({6})}, 8, "cross_entropy",
-        [](Kernels& kernels, const std::vector<View>& v) {
-          kernels.cross_entropy(v[0], v[1], std::nullopt, v[2], v[3]);
-        });
-  check({random_arg({6, 10}, generator), target, random_arg({6}, generator), zeros_arg({6, 10})}, 8,
-        "cross_entropy_backward", [](Kernels& kernels, const std::vector<View>& v) {
-          kernels.cross_entropy_backward(v[0], v[1], std::nullopt, v[2], v[3]);
-        });
 }
 
 // The largest is found while the exponentials are summed: late, early, again and again, or not at all. Rows

@@ -3,17 +3,18 @@
 //
 //   {"name": "conv2d strided", "op": "conv2d", "tensors": {"x": [1, 2, 6, 6], "weight": [4, 2, 3, 3]},
 //    "options": {"stride": [2, 2]}, "range": [-1, 1]}
-//   {"id": "add/7", "op": "add", "tensors": {"a": T, "b": T}, "options": {}, "seeds": {"y": T}, "changed":
-//   "a"} T: {"dtype": "float32", "shape": [2, 3], "values": "1 -0 nan inf …", "views": [["slice", 0, 0, 2,
-//   2]],
-//       "grad": true}
+//   {"id": "add/7", "op": "add", "tensors": {"a": T, "b": T}, "options": {}, "seeds": {"y": T},
+//    "changed": "a"}
+//   T: {"dtype": "float32", "shape": [2, 3], "values": "1 -0 nan inf …",
+//       "views": [["slice", 0, 0, 2, 2]], "grad": true}
 //
 // A list of extents is a leaf of the dtype under test, drawn from "range" (torch.manual_seed(7 + its place
 // among the names) and uniform_ draw the same); so is a T without "values", which may have a "range" of its
 // own. Values are row-major, of the base; the dtype "float" is float32, or float64 where that is under test;
 // the operation gets what the views make of it. Gradients are those of the base. "changed" is what is filled
 // with ones between forward and backward. A replayed case has "expected" too: what each result is to be, and
-// how far it may be off.
+// how far it may be off. Fixed cases may say "large" ("any", or "cpu" for extents that only its kernels treat
+// specially), "rough", "orders" and "ties": see FixedCase in suite.h.
 #pragma once
 
 #include <map>

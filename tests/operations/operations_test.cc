@@ -52,7 +52,7 @@ TEST_P(EachCase, IsWithinRoundingInEveryDtypeAndLayout) {
   if (c.kind == Kind::layer) return;
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Values exact = values_of(c, cpu(), {DType::f64, dtype});
-    for (const bool channels_last : {false, true}) {
+    for (const bool channels_last : layouts_of(c)) {
       SCOPED_TRACE(std::string(name_of(dtype)) + (channels_last ? ", channels-last" : ""));
       expect_alike(values_of(c, device(), {dtype, dtype, channels_last}), exact,
                    c.rough * tolerance_of(dtype));
@@ -95,7 +95,7 @@ TEST(Table, HasACaseOfEveryOperation) {
 
 /// A case forward and back, once and twice, and without gradients.
 void run_all_ways(const FixedCase& c, const std::shared_ptr<GuardedDevice>& on) {
-  for (const bool channels_last : {false, true}) values_of(c, on, {DType::f32, {}, channels_last});
+  for (const bool channels_last : layouts_of(c)) values_of(c, on, {DType::f32, {}, channels_last});
   const Case once(c.json, on);
   {
     const NoGrad no_grad;

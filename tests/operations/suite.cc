@@ -28,7 +28,10 @@ FixedCase parsed(const std::string& line) {
   if (found == operations().end()) throw Error("cases.jsonl: no operation " + operation + " in the table");
   c.kind = found->second.kind;
   c.is_large = c.json.contains("large");
+  c.for_cpu = c.is_large && c.json["large"] == "cpu";
   c.has_ties = c.json.contains("ties");
+  for (const auto& [argument, given] : c.json["tensors"].items())
+    c.has_images = c.has_images || (given.is_array() && given.size() == 4);
   if (c.json.contains("rough")) c.rough = c.json["rough"].number();
   if (c.json.contains("orders")) c.orders = c.json["orders"];
   return c;
@@ -43,6 +46,10 @@ double largest(const std::vector<double>& values) {
 }
 
 }  // namespace
+
+std::vector<bool> layouts_of(const FixedCase& c) {
+  return c.has_images ? std::vector{false, true} : std::vector{false};
+}
 
 void PrintTo(const FixedCase& c, std::ostream* out) { *out << c.name; }
 

@@ -16,12 +16,16 @@ struct FixedCase {
   std::string name;
   Json json;
   Kind kind = Kind::function;
-  bool is_large =
-      false;  ///< too large for differences and records: other dtypes and devices against float64 alone
-  double rough = 1;  ///< how many times more than others its errors may be
-  int orders = 2;    ///< of gradients that differences confirm: not where one is defined as 0, or not there
-  bool has_ties = false;  ///< rounding to 16 bits decides who gets the gradient
+  bool is_large = false;  ///< not differentiated nor recorded: other dtypes and devices beside float64 alone
+  bool for_cpu = false;   ///< of extents that the CPU's kernels treat specially
+  double rough = 1;       ///< how many times more than others its errors may be
+  int orders = 2;  ///< of gradients that differences confirm: not where one is defined as 0, or not there
+  bool has_images = false;  ///< arguments that may be channels-last
+  bool has_ties = false;    ///< rounding to 16 bits decides who gets the gradient
 };
+
+/// Whether arguments are to be channels-last: once no, and of images once yes.
+std::vector<bool> layouts_of(const FixedCase& c);
 
 /// What GoogleTest prints of a case, and calls it.
 void PrintTo(const FixedCase& c, std::ostream* out);
