@@ -19,7 +19,7 @@ Dims dims_of(const Json& list) {
 /// `tested`: the dtype under test; "float" is float32 beside those of 16 bits.
 DType dtype_named(const std::string& name, DType tested) {
   if (name == "float") return tested == DType::f64 ? DType::f64 : DType::f32;
-  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i64, DType::u8}) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i64, DType::i32, DType::u8}) {
     if (name_of(dtype) == name) return dtype;
   }
   throw Error("operations: unknown dtype " + name);

@@ -9,6 +9,7 @@
 #include "runtime/autograd/ops/losses.h"
 #include "runtime/autograd/ops/norms.h"
 #include "runtime/autograd/ops/recurrent.h"
+#include "runtime/autograd/ops/rotary.h"
 #include "tests/operations/operations.h"
 
 namespace dtrain::test {
@@ -17,6 +18,8 @@ namespace {
 void add_activations(Table& table) {
   table["leaky_relu"] = {[](const Case& c) { return y(leaky_relu(c.tensor("x"), c.number("slope", 0.01))); }};
   table["silu"] = {[](const Case& c) { return y(silu(c.tensor("x"))); }};
+  table["silu_mul"] = {[](const Case& c) { return y(silu_mul(c.tensor("a"), c.tensor("b"))); }};
+  table["gelu_tanh"] = {[](const Case& c) { return y(gelu_tanh(c.tensor("x"))); }};
   table["softsign"] = {[](const Case& c) { return y(softsign(c.tensor("x"))); }};
   table["softplus"] = {[](const Case& c) {
     return y(softplus(c.tensor("x"), c.number("beta", 1), c.number("threshold", 20)));
@@ -94,11 +97,27 @@ void add_norms(Table& table) {
   table["rms_norm"] = {[](const Case& c) {
     return y(rms_norm(c.tensor("x"), c.dims("shape"), c.tensor("weight"), c.number("eps", 1e-5)));
   }};
+}
+
+AttentionOptions attention_options(const Case& c) {
+  AttentionOptions options{.causal = c.flag("causal"), .first_query = c.integer("first_query", 0)};
+  if (const auto scale = c.maybe_number("scale")) options.scale = scale->real();
+  options.lengths = c.tensor("lengths");
+  options.segments = c.tensor("segments");
+  return options;
+}
+
+void add_attention(Table& table) {
   table["scaled_dot_product_attention"] = {[](const Case& c) {
-    AttentionOptions options{.causal = c.flag("causal")};
-    if (const auto scale = c.maybe_number("scale")) options.scale = scale->real();
     return y(scaled_dot_product_attention(c.tensor("query"), c.tensor("key"), c.tensor("value"),
-                                          c.tensor("mask"), options));
+                                          c.tensor("mask"), attention_options(c)));
+  }};
+  table["packed_attention"] = {[](const Case& c) {
+    const PackedHeads heads{c.integer("heads", 1), c.integer("key_heads", 0), c.flag("by_group")};
+    return y(packed_attention(c.tensor("qkv"), heads, attention_options(c)));
+  }};
+  table["rotary_embedding"] = {[](const Case& c) {
+    return y(rotary_embedding(c.tensor("x"), c.tensor("cosines"), c.tensor("sines"), c.flag("interleaved")));
   }};
 }
 
@@ -144,6 +163,7 @@ void add_functions_of_layers(Table& table) {
   add_joining(table);
   add_convolutions(table);
   add_norms(table);
+  add_attention(table);
   add_losses(table);
   add_cells(table);
 }

@@ -69,14 +69,58 @@ def attention(t, o):
     if t["mask"] is not None:
         scores = scores + t["mask"]
     if o.get("causal"):
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1 + o.get("first_query", 0))
         scores = scores.masked_fill(hidden, -torch.inf)
+    keys = torch.arange(scores.size(-1))
+    if t["lengths"] is not None:
+        scores = scores.masked_fill((keys >= t["lengths"][:, None])[:, None, None], -torch.inf)
+    if t["segments"] is not None:
+        own = t["segments"][:, o.get("first_query", 0):][:, :scores.size(-2), None]
+        scores = scores.masked_fill((own != t["segments"][:, None])[:, None], -torch.inf)
     return torch.matmul(torch.softmax(scores, -1), t["value"])
+
+
+def shared_attention(t, o):
+    """Heads of queries that share a head of keys and values are neighbours."""
+    heads = t["query"].size(-3) if t["query"].dim() > 3 else 1
+    shares = heads // t["key"].size(-3) if heads > 1 else 1
+    if shares > 1 and t["query"].dim() == 4:
+        t = {**t, "key": t["key"].repeat_interleave(shares, 1), "value": t["value"].repeat_interleave(shares, 1),
+             **{name: t[name] for name in ("mask", "lengths", "segments")}}
+    return attention(t, o)
+
+
+def packed_attention(t, o):
+    heads, groups = o["heads"], o.get("key_heads", 0) or o["heads"]
+    batch, length, width = t["qkv"].shape
+    size = width // (heads + 2 * groups)
+    if o.get("by_group"):
+        rows = t["qkv"].reshape(batch, length, groups, -1, size)
+        query, key, value = rows[:, :, :, :-2].reshape(batch, length, heads, size), rows[:, :, :, -2], rows[:, :, :, -1]
+    else:
+        query, key, value = t["qkv"].reshape(batch, length, -1, size).split((heads, groups, groups), 2)
+    y = shared_attention({"query": query.transpose(1, 2), "key": key.transpose(1, 2), "value": value.transpose(1, 2),
+                          **{name: t[name] for name in ("mask", "lengths", "segments")}}, o)
+    return y.transpose(1, 2).reshape(batch, length, heads * size)
+
+
+def rotary_embedding(t, o):
+    pairs = t["cosines"].size(-1)
+    x, stays = t["x"][..., :2 * pairs], t["x"][..., 2 * pairs:]
+    a, b = (x[..., 0::2], x[..., 1::2]) if o.get("interleaved") else (x[..., :pairs], x[..., pairs:])
+    cosines, sines = t["cosines"], t["sines"]
+    if cosines.dim() == 3:  # places of their own for each row of the batch
+        cosines, sines = (angles.reshape(len(angles), *[1] * (x.dim() - 3), *angles.shape[1:]) for angles in (cosines, sines))
+    turned = a * cosines - b * sines, b * cosines + a * sines
+    y = torch.stack(turned, -1).flatten(-2) if o.get("interleaved") else torch.cat(turned, -1)
+    return torch.cat((y, stays), -1)
 
 
 OPERATIONS = {
     "leaky_relu": one(lambda t, o: F.leaky_relu(t["x"], o["slope"])),
     "silu": one(lambda t, o: F.silu(t["x"])),
+    "silu_mul": one(lambda t, o: F.silu(t["a"]) * t["b"]),
+    "gelu_tanh": one(lambda t, o: F.gelu(t["x"], approximate="tanh")),
     "softsign": one(lambda t, o: F.softsign(t["x"])),
     "softplus": one(lambda t, o: F.softplus(t["x"], o.get("beta", 1), o.get("threshold", 20))),
     "clamp": one(lambda t, o: torch.clamp(t["x"], o.get("min"), o.get("max"))),
@@ -100,7 +144,9 @@ OPERATIONS = {
     "conv_transpose2d": one(conv_transpose2d),
     "layer_norm": one(lambda t, o: F.layer_norm(t["x"], o["shape"], t["weight"], t["bias"], o.get("eps", 1e-5))),
     "rms_norm": one(lambda t, o: F.rms_norm(t["x"], o["shape"], t["weight"], o["eps"])),
-    "scaled_dot_product_attention": one(attention),
+    "scaled_dot_product_attention": one(shared_attention),
+    "packed_attention": one(packed_attention),
+    "rotary_embedding": one(rotary_embedding),
     "binary_cross_entropy": of_pair(F.binary_cross_entropy),
     "binary_cross_entropy_with_logits": of_pair(F.binary_cross_entropy_with_logits),
     "l1_loss": of_pair(F.l1_loss),

@@ -6,7 +6,7 @@ import layer_reference
 import more_reference
 from more_reference import REDUCTIONS, one
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "int64": torch.int64,
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "int64": torch.int64, "int32": torch.int32,
           "uint8": torch.uint8, "float": torch.float32}
 FIRST_SEED, FIRST_RESULT_SEED = 7, 1000  # of what is drawn, as in case.cc
 

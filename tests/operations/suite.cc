@@ -31,7 +31,7 @@ FixedCase parsed(const std::string& line) {
   c.for_cpu = c.is_large && c.json["large"] == "cpu";
   c.has_ties = c.json.contains("ties");
   for (const auto& [argument, given] : c.json["tensors"].items())
-    c.has_images = c.has_images || (given.is_array() && given.size() == 4);
+    c.has_images = c.has_images || (!given.is_object() && given.size() == 4);
   if (c.json.contains("rough")) c.rough = c.json["rough"].number();
   if (c.json.contains("orders")) c.orders = c.json["orders"];
   return c;
