@@ -24,7 +24,7 @@ set(DTRAIN_INTERNAL_HEADERS
   "collectives/(gloo|mpi|nccl|p2p|self|shm|tcp|threads)/.*"
   "parallel/server/(message_link|protocol|purpose|server_channels|table)\\.h"
   "runtime/autograd/(backward_pass\\.h|functions/.*)"
-  "runtime/base/(blocked_signals|check|terminal|files/(durable_file|module_file))\\.h"
+  "runtime/base/(blocked_signals|check|start_thread|terminal|files/(durable_file|module_file))\\.h"
   "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|shard_index|snapshot_copy|writer_lock|json/.*)\\.h"
   "runtime/data/(cache/.*|formats/.*|sources/(class_labels|csv_source|idx_source|npy_source|open_files|pixels|source_spec)\\.h)"
   "runtime/data/tokens/(patterns|tokenizer_files|train_bpe|unicode|shards/.*)\\.h"

@@ -7,9 +7,11 @@
 #include <cstdio>
 #include <cstring>
 #include <string_view>
+#include <system_error>
 
 #include "launcher/nodes/hand_over.h"
 #include "launcher/nodes/reach.h"
+#include "launcher/output/lines.h"
 #include "launcher/plan/flags.h"
 #include "launcher/plan/foreign_options.h"
 #include "launcher/process/job.h"
@@ -133,7 +135,7 @@ int run(int argc, char** argv) {
 int report(std::string_view message, ExitCode code) {
   constexpr std::string_view kName = "dtrain-launch: ";
   if (message.starts_with(kName)) message.remove_prefix(kName.size());  // said once is enough
-  std::fprintf(stderr, "dtrain-launch: %.*s\n", static_cast<int>(message.size()), message.data());
+  std::fprintf(stderr, "dtrain-launch: %s\n", escape_controls(message).c_str());
   return static_cast<int>(code);
 }
 
@@ -145,6 +147,8 @@ int main(int argc, char** argv) {
     return dtrain::launcher::run(argc, argv);
   } catch (const dtrain::Error& error) {
     return dtrain::launcher::report(error.what(), error.exit_code());
+  } catch (const std::system_error& error) {
+    return dtrain::launcher::report(error.what(), dtrain::ExitCode::system);
   } catch (const std::exception& error) {
     return dtrain::launcher::report(error.what(), dtrain::ExitCode::failure);
   }

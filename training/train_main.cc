@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include "cluster/detect/program_note.h"
 #include "runtime/data/formats/text.h"
@@ -117,6 +118,9 @@ int run_main(const std::string& program, const std::function<ExitCode()>& body) 
     return static_cast<int>(error.exit_code());
   } catch (const std::bad_alloc&) {
     report(program, "out of memory; use a smaller batch");
+    return static_cast<int>(ExitCode::system);
+  } catch (const std::system_error& error) {
+    report(program, error.what());
     return static_cast<int>(ExitCode::system);
   } catch (const std::exception& error) {
     report(program, error.what());

@@ -22,6 +22,7 @@
 #include "cluster/rendezvous/session.h"
 #include "cluster/store/store_connection.h"
 #include "runtime/base/check.h"
+#include "runtime/base/start_thread.h"
 
 namespace dtrain::rendezvous {
 namespace {
@@ -307,7 +308,7 @@ void Member::Impl::part() {
 
 Member::Member(const MemberOptions& options, const NodeOffer& offer, const Deadline& deadline)
     : impl_(std::make_unique<Impl>(options, offer, deadline)) {
-  impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
+  impl_->thread = start_thread("dtrain-member", [impl = impl_.get()] { impl->run(); });
 }
 
 Member::~Member() {

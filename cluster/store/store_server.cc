@@ -19,6 +19,7 @@
 #include "cluster/store/store_connection.h"
 #include "cluster/store/store_table.h"
 #include "runtime/base/check.h"
+#include "runtime/base/start_thread.h"
 
 namespace dtrain {
 namespace {
@@ -327,7 +328,7 @@ void StoreServer::Impl::drop(std::uint64_t id) {
 
 StoreServer::StoreServer(Listener listener, StoreServerOptions options)
     : impl_(std::make_unique<Impl>(std::move(listener), std::move(options))) {
-  impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
+  impl_->thread = start_thread("dtrain-store", [impl = impl_.get()] { impl->run(); });
 }
 
 StoreServer::~StoreServer() { stop(); }

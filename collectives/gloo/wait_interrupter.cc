@@ -2,12 +2,13 @@
 
 #include "collectives/p2p/transport.h"
 #include "runtime/base/blocked_signals.h"
+#include "runtime/base/start_thread.h"
 
 namespace dtrain {
 
 WaitInterrupter::WaitInterrupter() {
   const AllSignalsBlocked for_the_thread;
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("dtrain-gloo", [this] { run(); });
 }
 
 WaitInterrupter::~WaitInterrupter() {

@@ -1,6 +1,7 @@
 #include "collectives/nccl/watchdog.h"
 
 #include "runtime/base/blocked_signals.h"
+#include "runtime/base/start_thread.h"
 
 #include <fmt/format.h>
 
@@ -28,7 +29,7 @@ Watchdog::Watchdog(Parts parts, std::string name, Duration timeout, Log& log)
                  return fmt::format("by rank {}: {}", parts_.members.rank(), *abort_reason_);
                }} {
   const AllSignalsBlocked for_the_thread;
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("dtrain-nccl", [this] { run(); });
 }
 
 Watchdog::~Watchdog() {

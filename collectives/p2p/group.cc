@@ -8,6 +8,7 @@
 
 #include "collectives/p2p/algorithms.h"
 #include "runtime/base/blocked_signals.h"
+#include "runtime/base/start_thread.h"
 
 namespace dtrain::p2p {
 namespace {
@@ -108,7 +109,13 @@ Group::Group(Endpoints endpoints, std::string name, Duration timeout, Log& log, 
   log_.write(LogLevel::debug, fmt::format("group '{}': {} ranks, messages through {}", name_, size_,
                                           endpoints_.transport->medium()));
   const AllSignalsBlocked for_the_thread;
-  thread_ = std::thread([this] { run(); });
+  try {
+    thread_ = start_thread("dtrain-comm", [this] { run(); });
+  } catch (const SystemError& error) {
+    abort(error.what());
+    end_by_abort();  // the others are on their way to the first call
+    throw;
+  }
 }
 
 Group::~Group() { leave(); }
@@ -152,7 +159,6 @@ bool Group::done(const QueuedCall& queued) noexcept {
 void Group::run() noexcept {
   // Polling transports sleep for microseconds between looks; the default slack of 50 would be most of it.
   ::prctl(PR_SET_TIMERSLACK, 1000UL);
-  ::prctl(PR_SET_NAME, "dtrain-comm");
   std::unique_lock lock(mutex_);
   while (true) {
     work_.wait(lock, [&] {

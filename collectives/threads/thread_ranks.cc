@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <future>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "collectives/p2p/p2p_communicator.h"
 #include "collectives/threads/thread_rendezvous.h"
 #include "runtime/base/error.h"
+#include "runtime/base/start_thread.h"
 
 namespace dtrain {
 namespace {
@@ -73,12 +75,21 @@ void run_thread_ranks(int size, const ThreadRanksOptions& options, Log& log,
   bootstrap.timeout = options.timeout;
   bootstrap.rendezvous = make_thread_rendezvous();
   FirstCause first;
+  std::promise<bool> are_all_there;  // before that none begins: the others would wait for one that is missing
+  const std::shared_future<bool> may_begin = are_all_there.get_future().share();
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    bootstrap.rank = rank;
-    bootstrap.spans = options.spans ? options.spans(rank) : nullptr;
-    threads.emplace_back([bootstrap, &log, &body, &first] { run_rank(bootstrap, log, body, first); });
+  try {
+    for (int rank = 0; rank < size; ++rank) {
+      bootstrap.rank = rank;
+      bootstrap.spans = options.spans ? options.spans(rank) : nullptr;
+      threads.push_back(start_thread(fmt::format("dtrain-rank-{}", rank), [&, bootstrap, may_begin] {
+        if (may_begin.get()) run_rank(bootstrap, log, body, first);
+      }));
+    }
+  } catch (...) {
+    first.add(std::current_exception(), false);
   }
+  are_all_there.set_value(threads.size() == static_cast<std::size_t>(size));
   for (std::thread& thread : threads) thread.join();
   first.rethrow();
 }

@@ -15,6 +15,7 @@
 
 #include "runtime/base/blocked_signals.h"
 #include "runtime/base/check.h"
+#include "runtime/base/start_thread.h"
 
 namespace dtrain::launcher {
 namespace {
@@ -44,7 +45,7 @@ AgentStore::AgentStore(UniqueFd socket, std::uint16_t port, const TorchStore::Li
   change(epoll_.get(), EPOLL_CTL_ADD, socket_.get(), EPOLLIN, kSocket);
   change(epoll_.get(), EPOLL_CTL_ADD, poke_.get(), EPOLLIN, kPoke);
   const AllSignalsBlocked blocked;
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("dtrain-store", [this] { run(); });
 }
 
 AgentStore::~AgentStore() {

@@ -25,6 +25,7 @@
 #include "launcher/plan/options.h"
 #include "launcher/system/forked.h"
 #include "runtime/base/check.h"
+#include "runtime/base/start_thread.h"
 
 namespace dtrain::launcher {
 namespace {
@@ -168,7 +169,7 @@ class NodeAgentProcess {
   // In a thread, since the launcher may end meanwhile. False when there is no member to relay for.
   bool connect() {
     connected_.reset(static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC)}, "eventfd of the node agent")));
-    std::thread([this] {
+    const auto attempt_once = [this] {
       Attempt attempt;
       try {
         attempt.member = std::make_unique<rendezvous::Member>(settings_.member, settings_.offer,
@@ -180,7 +181,13 @@ class NodeAgentProcess {
       attempt_ = std::move(attempt);
       const std::uint64_t one = 1;
       [[maybe_unused]] const ssize_t written = ::write(connected_.get(), &one, sizeof one);
-    }).detach();
+    };
+    try {
+      start_thread("dtrain-connect", attempt_once).detach();
+    } catch (const SystemError& error) {
+      send(rendezvous::Refused{error.what()});
+      return false;
+    }
     Deadline say_waiting = Deadline::after(kSayWaiting);
     while (!gone_) {
       wait({connected_.get()}, say_waiting);

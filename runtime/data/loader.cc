@@ -13,6 +13,7 @@
 
 #include "runtime/base/blocked_signals.h"
 #include "runtime/base/error.h"
+#include "runtime/base/start_thread.h"
 
 namespace dtrain {
 namespace {
@@ -47,14 +48,11 @@ Loader::~Loader() { shut_down(); }
 void Loader::start_threads() {
   const AllSignalsBlocked for_the_threads;
   try {
-    for (int i = 0; i < options_.threads; ++i) {
-      threads_.emplace_back([this] { work(); });
-      ::pthread_setname_np(threads_.back().native_handle(), "dtrain-loader");
-    }
-  } catch (const std::system_error& error) {
+    for (int i = 0; i < options_.threads; ++i)
+      threads_.push_back(start_thread("dtrain-loader", [this] { work(); }));
+  } catch (const SystemError&) {
     shut_down();
-    throw SystemError(fmt::format("loader: start thread {} of {}", threads_.size() + 1, options_.threads),
-                      error.code().value());
+    throw;
   }
 }
 

@@ -8,6 +8,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/base/start_thread.h"
 
 namespace dtrain {
 namespace {
@@ -26,7 +27,7 @@ StopSignal::StopSignal() {
   signal_fd_.reset(
       static_cast<int>(check(Sys{::signalfd(-1, &signals_, SFD_CLOEXEC | SFD_NONBLOCK)}, "signalfd")));
   end_fd_.reset(static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC)}, "eventfd")));
-  watcher_ = std::thread([this] { watch(); });
+  watcher_ = start_thread("dtrain-signals", [this] { watch(); });
 }
 
 StopSignal::~StopSignal() {

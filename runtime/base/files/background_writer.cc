@@ -8,6 +8,7 @@
 
 #include "runtime/base/blocked_signals.h"
 #include "runtime/base/error.h"
+#include "runtime/base/start_thread.h"
 
 namespace dtrain {
 namespace {
@@ -19,8 +20,7 @@ constexpr Duration kFirstPause = std::chrono::milliseconds(50), kLongestPause = 
 BackgroundWriter::BackgroundWriter(Log& log, const BackgroundWriterOptions& options)
     : log_(&log), options_(options) {
   const AllSignalsBlocked quiet;  // signals are for the training thread
-  thread_ = std::thread([this] { work(); });
-  ::pthread_setname_np(thread_.native_handle(), options_.thread_name);
+  thread_ = start_thread(options_.thread_name, [this] { work(); });
 }
 
 BackgroundWriter::~BackgroundWriter() {

@@ -2,12 +2,14 @@
 // their collectives do is tested with those of processes (tests/ranks).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
 
 #include "collectives/factory.h"
 #include "runtime/base/error.h"
+#include "tests/support/few_threads.h"
 #include "tests/support/message_of.h"
 
 namespace dtrain {
@@ -49,6 +51,25 @@ TEST(ThreadRanks, TheCauseIsThrownAndNotItsConsequences) {
   };
   EXPECT_THROW(run(), DataError);
   EXPECT_EQ(told, 2) << "the other ranks hear why";
+}
+
+TEST(ThreadRanks, NoneBeginsWhereOneHasNoThread) {
+  const auto said = test::said_with_few_threads(2, [] {
+    NullLog log;
+    run_thread_ranks(4, {}, log, [](Communicator&) { ::_exit(3); });
+  });
+  if (!said) GTEST_SKIP() << "needs root, to become a user without other processes";
+  EXPECT_THAT(*said, HasSubstr("SystemError: start the thread dtrain-rank-2"));
+}
+
+TEST(ThreadRanks, ThoseThatCannotCommunicateEndTheOthers) {
+  const auto said = test::said_with_few_threads(4 + 2, [] {
+    NullLog log;
+    run_thread_ranks(4, {.timeout = std::chrono::hours(1)}, log,
+                     [](Communicator& ranks) { ranks.barrier("start")->wait(kNever); });
+  });
+  if (!said) GTEST_SKIP() << "needs root, to become a user without other processes";
+  EXPECT_THAT(*said, HasSubstr("SystemError: start the thread dtrain-comm"));
 }
 
 TEST(ThreadRanks, SplitAgainAndAgain) {

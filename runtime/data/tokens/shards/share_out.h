@@ -4,6 +4,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -28,7 +29,11 @@ void share_out(std::vector<Item>& items, std::vector<Worker>& workers, const Wor
   };
   {
     std::vector<std::jthread> threads;
-    for (std::size_t i = 1; i < workers.size(); ++i) threads.emplace_back([&, i] { run(workers[i]); });
+    try {
+      for (std::size_t i = 1; i < workers.size(); ++i) threads.emplace_back([&, i] { run(workers[i]); });
+    } catch (const std::system_error&) {
+      // A limit leaves no room for more; those that are there do it all.
+    }
     run(workers[0]);
   }
   if (error) std::rethrow_exception(error);
