@@ -114,7 +114,7 @@ std::vector<Case> functions() {
       plain(
           "attention", {2, 5, 8},
           [](const Tensor& x) { return scaled_dot_product_attention(x, x * 2.0, x, {}, {.causal = true}); }),
-      plain("attention of shared keys", {2, 5, 16},
+      plain("attention of shared keys", {5, 16},
             [](const Tensor& x) {
               return packed_attention(x, {.heads = 2, .key_heads = 1}, {.causal = true});
             }),
