@@ -6,12 +6,16 @@
 
 #include "models/text/transformer.h"
 #include "parallel/tensor/layers.h"
+#include "runtime/autograd/ops/linear_cross_entropy.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
 namespace {
 
 constexpr std::string_view kTokens = "tokens";
+/// From so many words on logits are never in memory at once: below, they are no larger than what a block
+/// keeps.
+constexpr std::int64_t kManyWords = 4096;
 
 /// The tokens that are asked for, [B · N].
 Tensor targets(const BatchTensors& batch) {
@@ -19,7 +23,7 @@ Tensor targets(const BatchTensors& batch) {
   return tokens.slice(1, 1, tokens.size(1)).to(DType::i64).reshape({-1});
 }
 
-Tensor by_token(const Tensor& logits) { return logits.reshape({-1, logits.size(-1)}); }
+Tensor by_token(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 }  // namespace
 
@@ -54,7 +58,9 @@ std::optional<PublishedFormat> Language::published_format(std::span<const Field>
 
 std::unique_ptr<Module> Language::build(std::span<const Field> fields, Generator& generator,
                                         const std::shared_ptr<Device>& device) const {
-  return std::make_unique<Transformer>(shape_for(fields), generator, device);
+  auto network = std::make_unique<Transformer>(shape_for(fields), generator, device);
+  if (network->shape().vocabulary >= kManyWords) network->leave_head_to_loss();
+  return network;
 }
 
 std::unique_ptr<Module> Language::build_tensor_parallel(std::span<const Field> fields, Generator& generator,
@@ -73,7 +79,9 @@ Tensors Language::inputs(const BatchTensors& batch) const {
   return {tokens.slice(1, 0, tokens.size(1) - 1).contiguous()};
 }
 
+// Logits, or what they are made of: see Transformer::leave_head_to_loss().
 Tensor Language::loss(const Tensors& outputs, const BatchTensors& batch) const {
+  if (outputs.size() == 2) return linear_cross_entropy(by_token(outputs[0]), outputs[1], targets(batch));
   return cross_entropy(by_token(outputs.front()), targets(batch));
 }
 

@@ -29,6 +29,18 @@ Transformer::Transformer(const TransformerShape& asked, Generator& generator,
 
 Tensor Transformer::forward(const Tensor& tokens) { return through(chain(), tokens); }
 
+void Transformer::leave_head_to_loss() {
+  if (tp_group_) throw UsageError("transformer: expected a whole network, to leave its head to the loss");
+  leaves_head_ = true;
+}
+
+Tensors Transformer::forward_all(const Tensors& inputs) {
+  if (!leaves_head_ || !is_training() || inputs.size() != 1) return Module::forward_all(inputs);
+  std::vector<LayerUnit> parts = chain();
+  parts.pop_back();
+  return {(*norm_)(through(parts, inputs.front())), parameter_of(*head_, "weight")};
+}
+
 // In training a split head's logits stay split: the loss wants no more.
 std::vector<LayerUnit> Transformer::chain() const {
   std::vector<LayerUnit> chain{layer_unit("embed", embed_)};

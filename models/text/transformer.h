@@ -30,6 +30,13 @@ class Transformer final : public Module, public Chained {
   Tensor forward(const Tensor& tokens) override;
   std::vector<LayerUnit> chain() const override;
 
+  /// From now on forward_all() of a network in training gives {features [B, L, width], the head's table
+  /// [vocabulary, width]}, of which linear_cross_entropy() makes the loss, instead of the logits, which are
+  /// the largest tensors of a step with many words. forward() still gives logits. Throws UsageError for a
+  /// split network.
+  void leave_head_to_loss();
+  Tensors forward_all(const Tensors& inputs) override;
+
   const TransformerShape& shape() const noexcept { return shape_; }
 
   // ---- generation, of a network that is whole
@@ -46,6 +53,7 @@ class Transformer final : public Module, public Chained {
   std::shared_ptr<Module> embed_;
   std::shared_ptr<ModuleList> blocks_;
   std::shared_ptr<Module> norm_, head_;
+  bool leaves_head_ = false;
 };
 
 }  // namespace dtrain

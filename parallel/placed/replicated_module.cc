@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "runtime/autograd/fork.h"
@@ -219,9 +220,19 @@ std::vector<Tensors> ReplicatedModule::scatter(const Tensors& inputs) {
   return fed;
 }
 
+bool ReplicatedModule::is_parameter(const Tensor& output) const {
+  return std::any_of(
+      replica_state_.front().begin(), replica_state_.front().end(),
+      [&output](const NamedTensor& named) { return named.second.view().data == output.view().data; });
+}
+
 Tensors ReplicatedModule::gather(const std::vector<Tensors>& results) {
   Tensors outputs;
   for (std::size_t i = 0; i < results.front().size(); ++i) {
+    if (is_parameter(results.front()[i])) {  // the same everywhere: a head that is left to the loss
+      outputs.push_back(results.front()[i]);
+      continue;
+    }
     Tensors parts;
     for (std::size_t j = 0; j < results.size(); ++j) {
       parts.push_back(results[j][i]);

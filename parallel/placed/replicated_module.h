@@ -43,8 +43,9 @@ struct ReplicaTraffic {
 /// this. In training each call copies its parameters to the other replicas, which run in threads of their
 /// own; outputs come together on the first replica's device, in the order of the rows. The gradient of a
 /// parameter is the sum over the replicas in their order. Buffers (running statistics) that survive are the
-/// first replica's. Outputs have the rows of the batch as their first dimension. In evaluation the network
-/// that learns computes alone. Used by one thread.
+/// first replica's. Outputs have the rows of the batch as their first dimension, or are parameters, of which
+/// the first replica's is handed on. In evaluation the network that learns computes alone. Used by one
+/// thread.
 class ReplicatedModule final : public MultiModule {
  public:
   /// `learning`: the network that is trained, on a device of its own (the host) or, as one of `replicas`, on
@@ -60,6 +61,8 @@ class ReplicatedModule final : public MultiModule {
  private:
   Tensors forward_learning(const Tensors& inputs);
   std::vector<Tensors> scatter(const Tensors& inputs);
+  /// Of the first replica.
+  bool is_parameter(const Tensor& output) const;
   Tensors gather(const std::vector<Tensors>& results);
   void adopt();
   void check_alike(const Replica& replica) const;

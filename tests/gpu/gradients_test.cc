@@ -8,6 +8,7 @@
 #include "runtime/autograd/autocast.h"
 #include "runtime/autograd/gradients.h"
 #include "runtime/autograd/ops.h"
+#include "runtime/autograd/ops/linear_cross_entropy.h"
 
 namespace dtrain::test {
 namespace {
@@ -162,6 +163,33 @@ TEST_F(GpuGradients, OfFloat16AreThoseThatTheCpuEmulates) {
   EXPECT_LT(apart(heads[1].grad(), heads[0].grad()), 0.01);
   EXPECT_LT(apart(there.w.grad(), here.w.grad()), 0.02);
   EXPECT_LT(apart(there.x.grad(), here.x.grad()), 0.02);
+}
+
+// In slices of rows; float16's slopes are unscaled within.
+TEST_F(GpuGradients, OfAHeadThatIsFusedWithItsLossAreTheCpus) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
+    LowPrecisionWeights weights;
+    const Autocast autocast(precision, weights);
+    std::vector<Tensor> losses, inputs, heads;
+    for (const auto& device : {cpu, gpu}) {
+      Generator generator{5};
+      const auto leaf = [&](const Dims& shape) {
+        Tensor tensor = Tensor::rand(shape, generator, cpu, -1.0F, 1.0F).to(device);
+        tensor.set_requires_grad(true);
+        return tensor;
+      };
+      inputs.push_back(leaf({37, 24}));
+      heads.push_back(leaf({50, 24}));
+      const Tensor target = Tensor::arange(37, device);
+      losses.push_back(
+          linear_cross_entropy(inputs.back(), heads.back(), target, {.ignore_index = 3, .rows_at_once = 16}));
+      mul(losses.back(), 1024.0).backward();
+    }
+    const double bound = precision == Precision::fp32 ? 1e-4 : precision == Precision::fp16 ? 0.02 : 0.1;
+    EXPECT_NEAR(losses[1].item(), losses[0].item(), bound * losses[0].item());
+    expect_near(inputs[1].grad(), inputs[0].grad(), bound, "input");
+    expect_near(heads[1].grad(), heads[0].grad(), bound, "head");
+  }
 }
 
 // A convolution adds to what came by the shortcut before it rounds, whoever keeps the sum: where a network is

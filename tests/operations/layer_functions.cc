@@ -6,6 +6,7 @@
 #include "runtime/autograd/ops/embedding.h"
 #include "runtime/autograd/ops/indexing.h"
 #include "runtime/autograd/ops/joining.h"
+#include "runtime/autograd/ops/linear_cross_entropy.h"
 #include "runtime/autograd/ops/losses.h"
 #include "runtime/autograd/ops/norms.h"
 #include "runtime/autograd/ops/recurrent.h"
@@ -133,6 +134,11 @@ void add_losses(Table& table) {
   }
   table["smooth_l1_loss"] = {[](const Case& c) {
     return y(smooth_l1_loss(c.tensor("a"), c.tensor("b"), reduction_of(c), c.number("beta", 1)));
+  }};
+  table["linear_cross_entropy"] = {[](const Case& c) {
+    const LinearCrossEntropyOptions options{reduction_of(c), c.maybe_integer("ignore"),
+                                            c.integer("rows_at_once", 0)};
+    return y(linear_cross_entropy(c.tensor("x"), c.tensor("weight"), c.tensor("target"), options));
   }};
 }
 

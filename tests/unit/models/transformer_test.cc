@@ -8,8 +8,10 @@
 #include "collectives/thread_ranks.h"
 #include "parallel/forms.h"
 #include "parallel/mesh.h"
+#include "parallel/placed/replicated_module.h"
 #include "parallel/tensor/layers.h"
 #include "runtime/autograd/grad_mode.h"
+#include "runtime/autograd/ops/linear_cross_entropy.h"
 #include "runtime/base/error.h"
 #include "runtime/data/sources/text_source.h"
 #include "runtime/nn/dropout.h"
@@ -75,6 +77,58 @@ TEST(Transformer, DropsInTrainingAlone) {
   for (const double share : {-0.1, 1.0})
     EXPECT_THAT(test::message_of([&] { made(share); }),
                 HasSubstr("a dropout of at least 0 and below 1, got"));
+}
+
+/// The loss of `network`, which may leave its head to it, then its gradients by the names of `owner`'s
+/// parameters.
+std::map<std::string, std::vector<float>> loss_and_gradients(Module& network, Module& owner,
+                                                             const std::shared_ptr<Device>& device) {
+  const Tensors outputs = network(Tensors{tokens(1, 8, device)});
+  const Tensor x = outputs[0].reshape({-1, outputs[0].size(-1)});
+  const Tensor target = tokens(2, 8, device).to(DType::i64).reshape({-1});
+  const Tensor loss =
+      outputs.size() == 2 ? linear_cross_entropy(x, outputs[1], target) : cross_entropy(x, target);
+  loss.backward();
+  std::map<std::string, std::vector<float>> found{{"loss", {static_cast<float>(loss.item())}}};
+  for (const auto& [name, tensor] : owner.named_parameters()) found[name] = tensor.grad().to_vector<float>();
+  return found;
+}
+
+void expect_near(const std::map<std::string, std::vector<float>>& a,
+                 const std::map<std::string, std::vector<float>>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, values] : a) {
+    ASSERT_TRUE(b.contains(name)) << name;
+    for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], b.at(name)[i], 1e-5) << name;
+  }
+}
+
+TEST(Transformer, LeavesItsHeadToTheLossInTraining) {
+  const std::vector<std::shared_ptr<Device>> devices{make_device("cpu:0"), make_device("cpu:1")};
+  for (const bool tied : {false, true}) {
+    const auto made = [&](bool leaves, const std::shared_ptr<Device>& device) {
+      TransformerShape shape = kShape;
+      shape.tied = tied;
+      Generator generator(1);
+      auto network = std::make_shared<Transformer>(shape, generator, device);
+      if (leaves) network->leave_head_to_loss();
+      return network;
+    };
+    const auto plain = made(false, devices[0]), leaves = made(true, devices[0]);
+    const auto expected = loss_and_gradients(*plain, *plain, devices[0]);
+    const Tensors inputs{tokens(1, 8, devices[0])};
+    EXPECT_EQ((*leaves)(inputs).size(), 2U);
+    expect_near(loss_and_gradients(*leaves, *leaves, devices[0]), expected);
+
+    const auto learning = made(true, devices[0]);
+    ReplicatedModule replicated(learning, {{devices[0], learning}, {devices[1], made(true, devices[1])}});
+    expect_near(loss_and_gradients(replicated, *learning, devices[0]), expected);
+
+    const NoGrad no_grad;
+    EXPECT_EQ((*leaves)(inputs[0]).to_vector<float>(), (*plain)(inputs[0]).to_vector<float>());
+    leaves->eval();
+    EXPECT_EQ((*leaves)(inputs).size(), 1U);
+  }
 }
 
 TEST(Transformer, NeedsWhatItsRanksCanShare) {
