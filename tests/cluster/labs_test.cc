@@ -8,25 +8,34 @@
 #include <filesystem>
 
 #include "runtime/base/clock.h"
+#include "tests/support/temp_dir.h"
 
 namespace dtrain::test {
 namespace {
 
-// One datagram from `from` to `to`: did it arrive? (Bash's /dev/udp sends, socat-free; python3 is a test
-// package.)
+// A datagram from `from` to `to`: does it arrive? Each is followed by one from `to` itself, which always
+// arrives: after the second of those the receiver, however late it began, has seen what there is. (Bash's
+// /dev/udp sends, socat-free; python3 is a test package.)
 bool datagram_arrives(const NetnsLab& lab, int from, int to) {
+  const TempDir folder;
+  const std::string done = (folder / "done").string();
   const std::string receive =
       "import socket,sys\n"
-      "s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); s.bind(('0.0.0.0',5000)); s.settimeout(2)\n"
-      "print('ready',flush=True)\n"
-      "try: s.recv(10); print('got')\n"
-      "except TimeoutError: print('nothing')\n";
+      "s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); s.bind(('0.0.0.0',5000)); s.settimeout(60)\n"
+      "got=[]\n"
+      "while got.count(b'own\\n')<2: got.append(s.recv(10))\n"
+      "print('got' if b'other\\n' in got else 'nothing',flush=True); open(sys.argv[1],'w')\n";
   RunOptions options;
   options.while_running = [&](pid_t) {
-    for (int i = 0; i < 6; ++i)
-      lab.run(from, {"bash", "-c", "sleep 0.1; echo x >/dev/udp/" + NetnsLab::address(to) + "/5000"});
+    const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+    while (!deadline.expired() && !std::filesystem::exists(done)) {
+      lab.run(from, {"bash", "-c", "echo other >/dev/udp/" + NetnsLab::address(to) + "/5000; sleep 0.05"});
+      lab.run(to, {"bash", "-c", "echo own >/dev/udp/127.0.0.1/5000"});
+    }
   };
-  return lab.run(to, {"python3", "-c", receive}, options).out.find("got") != std::string::npos;
+  const std::string said = lab.run(to, {"python3", "-c", receive, done}, options).out;
+  EXPECT_TRUE(said == "got\n" || said == "nothing\n") << said;
+  return said == "got\n";
 }
 
 TEST(NetnsLab, HostsReachEachOtherUntilOneIsCut) {
