@@ -227,6 +227,12 @@ TEST(Refusals, ALauncherInstalledByHalfSaysWhatItMisses) {
   EXPECT_THAT(result.err, HasSubstr("dtrain-launch-nodes, which cannot be started: No such file"));
 }
 
+TEST(Refusals, WhatWasTypedDoesNotReachTheTerminalAsItIs) {
+  const RunResult result = run({program("dtrain-launch"), "--\x1b[31mred", "true"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("--\\x1b[31mred"), ::testing::Not(HasSubstr("\x1b"))));
+}
+
 TEST(Refusals, ExplainSaysHowAndStartsNothing) {
   RunOptions options;
   options.environment = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}};
