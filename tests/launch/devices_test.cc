@@ -17,9 +17,6 @@ class DevicesOption : public OptionTest {
                       "--eval-every=1", "--optimizer=adamw", "--lr=0.002", "--max-steps=5"},
                      more);
   }
-  void expect_refused(const std::vector<std::string>& more, const std::string& words) {
-    expect_run_refused(training("refused", 1, more), words);
-  }
 };
 
 TEST_F(DevicesOption, GiveTheWeightsOfAsManyWorkers) {
@@ -66,135 +63,13 @@ TEST_F(DevicesOption, EmulatedGpusThatAreNotThereAreRefused) {
   }
 }
 
-TEST_F(DevicesOption, WorkInsideOtherForms) {
-  expect_trained(training("workers", 2));
-  expect_trained(training("sharded", 2, {"--devices", "cpu:0,cpu:1", "--shard", "gradients"}));
-  const auto plain = losses(folder_ / "workers"), sharded = losses(folder_ / "sharded");
-  ASSERT_EQ(plain.size(), sharded.size());
-  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_NEAR(plain[i], sharded[i], 1e-5) << i;
-}
-
-TEST_F(DevicesOption, HoldPartsOfOneNetwork) {
+TEST_F(DevicesOption, HoldPartsWhereverThatIsProposed) {
   expect_trained(training("plain", 1));
-  expect_trained(training("placed", 1, {"--place", "conv1=cpu:0,conv2=cpu:1,fc1=cpu:1"}));
   const RunResult proposed =
       expect_trained(training("proposed", 1, {"--place", "auto", "--devices", "cpu:0,cpu:1"}));
   EXPECT_THAT(proposed.out, HasSubstr("places: conv1=cpu:0,"));
   EXPECT_THAT(proposed.out, HasSubstr(",fc2=cpu:1"));
-  for (const char* name : {"placed", "proposed"}) {
-    EXPECT_EQ(losses(folder_ / name), losses(folder_ / "plain")) << name;
-    EXPECT_EQ(final_weights(folder_ / name), final_weights(folder_ / "plain")) << name;
-  }
-  expect_trained(training("workers", 2));
-  expect_trained(training("both", 2, {"--place", "conv1=cpu:0,fc1=cpu:1"}));
-  EXPECT_EQ(final_weights(folder_ / "both"), final_weights(folder_ / "workers"));
-}
-
-TEST_F(DevicesOption, AreStagesOfAPipeline) {
-  const std::vector<std::string> stages = {"--pipeline",      "2", "--devices", "cpu:0,cpu:1",
-                                           "--micro-batches", "4"};
-  const auto with = [&](std::vector<std::string> more) {
-    more.insert(more.begin(), stages.begin(), stages.end());
-    return more;
-  };
-  expect_trained(training("plain", 1, {"--accumulate", "4", "--clip-grad-norm", "0.5", "--threads", "1"}));
-  expect_trained(training("1f1b", 1, with({"--clip-grad-norm", "0.5"})));
-  expect_trained(training("laced", 1, with({"--clip-grad-norm", "0.5", "--schedule", "interleaved"})));
-  for (const char* name : {"1f1b", "laced"}) {
-    EXPECT_EQ(losses(folder_ / name), losses(folder_ / "plain")) << name;
-    EXPECT_EQ(final_weights(folder_ / name), final_weights(folder_ / "plain")) << name;
-  }
-  expect_trained(training("workers", 2, {"--accumulate", "4"}));
-  expect_trained(training("both", 2, stages));
-  EXPECT_EQ(final_weights(folder_ / "both"), final_weights(folder_ / "workers"));
-}
-
-// The scale is one for all parts, and so is the decision to skip a step.
-TEST_F(DevicesOption, TakeFloat16InPartsAndStages) {
-  const auto trained = [&](const std::string& name, int world, std::vector<std::string> more) {
-    more.insert(more.end(), {"--precision", "fp16", "--threads", "1"});
-    expect_trained(training(name, world, more));
-    return final_weights(folder_ / name);
-  };
-  const std::vector<std::string> stages = {"--pipeline",      "2", "--devices", "cpu:0,cpu:1",
-                                           "--micro-batches", "4"};
-  const std::vector<std::string> places = {"--place", "conv1=cpu:0,fc1=cpu:1"};
-  EXPECT_EQ(trained("placed", 1, places), trained("plain", 1, {}));
-  EXPECT_EQ(trained("staged", 1, stages), trained("passes", 1, {"--accumulate", "4"}));
-  EXPECT_EQ(trained("placed2", 2, places), trained("plain2", 2, {}));
-  EXPECT_EQ(trained("staged2", 2, stages), trained("passes2", 2, {"--accumulate", "4"}));
-}
-
-// Each parameter's state is with one worker, on the parameter's device; the limit on the norm is of all.
-// Files are those of any other form.
-TEST_F(DevicesOption, ShareTheOptimizersStateOut) {
-  const std::vector<std::string> stages = {"--pipeline",      "2", "--devices", "cpu:0,cpu:1",
-                                           "--micro-batches", "4"},
-                                 places = {"--place", "conv1=cpu:0,fc1=cpu:1"}, plain;
-  const auto trained = [&](const std::string& name, int world, std::vector<std::string> more,
-                           const std::vector<std::string>& of_all) {
-    more.insert(more.end(), of_all.begin(), of_all.end());
-    more.insert(more.end(), {"--clip-grad-norm", "0.5", "--weight-decay-on", "matrices", "--threads", "1"});
-    expect_trained(training(name, world, more));
-  };
-  const std::vector<std::string> shard = {"--shard", "optimizer"}, lamb = {"--optimizer", "lamb"},
-                                 partitioned_lamb = {"--shard", "optimizer", "--optimizer", "lamb"},
-                                 bf16 = {"--compress", "bf16"},
-                                 partitioned_bf16 = {"--shard", "optimizer", "--compress", "bf16"};
-  const auto go_on = [](int steps) { return std::vector<std::string>{"--max-steps", std::to_string(steps)}; };
-  trained("workers", 2, {"--accumulate", "4"}, go_on(6));
-  for (const auto& [name, form] : {std::pair("staged", stages), std::pair("placed", places)}) {
-    std::vector<std::string> passes = form;
-    if (form == places) passes.insert(passes.end(), {"--accumulate", "4"});
-    trained(name, 2, passes, {"--shard", "optimizer", "--max-steps", "2"});
-    trained(name, 2, {"--accumulate", "4"}, go_on(3));
-    trained(name, 2, passes, {"--shard", "optimizer", "--max-steps", "5"});
-    trained(name, 2, passes, go_on(6));
-    EXPECT_EQ(final_weights(folder_ / name), final_weights(folder_ / "workers")) << name;
-  }
-  for (const auto& [name, with, without] :
-       {std::tuple("lamb", partitioned_lamb, lamb), std::tuple("bf16", partitioned_bf16, bf16)}) {
-    trained(name, 2, plain, without);
-    const std::string partitioned = std::string("partitioned-") + name;
-    trained(partitioned, 2, places, with);
-    EXPECT_EQ(losses(folder_ / partitioned), losses(folder_ / name)) << name;
-  }
-}
-
-TEST_F(DevicesOption, SayWhatCannotBePlaced) {
-  expect_refused({"--place", "features=cpu:0,fc1=cpu:1"},
-                 "expected a module of the network (conv1, conv2, fc1, fc2), got 'features'");
-  expect_refused({"--place", "conv1=cpu:0,fc1=gpu:1"},
-                 "expected a CPU or a GPU, as in cpu:0 and cuda:0, for fc1, got gpu:1");
-  expect_refused({"--place", "conv1=cpu:0,fc1=cuda:1"},
-                 "expected devices of one kind, as cpu:0, for fc1, got cuda:1");
-  expect_refused({"--place", "fc1=cpu:2", "--devices", "cpu:0,cpu:1"},
-                 "expected one of the devices of --devices (cpu:0,cpu:1) for fc1, got cpu:2");
-  expect_refused({"--place", "auto"}, "--devices with auto");
-  expect_refused({"--place", "auto", "--devices", "cpu:0,cpu:1,cpu:2,cpu:3,cpu:4"},
-                 "each of 5 stages, got 4 parts");
-  for (const char* what : {"gradients", "parameters"}) {
-    expect_refused({"--place", "fc1=cpu:1", "--shard", what},
-                   "expected optimizer or none with --place, whose parameters are whole");
-    expect_refused({"--pipeline", "2", "--devices", "cpu:0,cpu:1", "--micro-batches", "4", "--shard", what},
-                   "expected optimizer or none with --pipeline over --devices");
-  }
-  expect_refused({"--place", "fc1=cpu:1", "--shard", "optimizer", "--shard-group", "1"}, "expected job with");
-  expect_refused({"--pipeline", "3", "--devices", "cpu:0,cpu:1", "--micro-batches", "4"},
-                 "expected a stage for each of 2 devices, got 3");
-  expect_refused({"--pipeline", "2", "--devices", "cpu:0,cpu:1", "--place", "fc1=cpu:1"},
-                 "which places its stages");
-}
-
-TEST_F(DevicesOption, SayWhatTheyDoNotGoWith) {
-  expect_refused({"--devices", "cpu:0"}, "expected two CPUs or more");
-  expect_refused({"--devices", "cpu:0,cpu:0"}, "each once");
-  expect_refused({"--devices", "cpu:0,gpu:1"}, "expected two CPUs or more");
-  expect_refused({"--devices", "cpu:0,cpu:1", "--global-batch-size", "1"},
-                 "expected at least one sample of a pass for each of 2 devices, got 1");
-  expect_refused({"--devices", "cpu:0,cpu:1", "--virtual-workers", "2"},
-                 "expected nothing with --virtual-workers, whose parts a worker computes one after");
-  expect_refused({"--update-on", "host"}, "--update-on");
+  EXPECT_EQ(final_weights(folder_ / "proposed"), final_weights(folder_ / "plain"));
 }
 
 TEST_F(DevicesOption, TheLessonGivesTheSameAccuracyOnOneAndOnTwo) {

@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -20,26 +19,13 @@
 #include <string>
 #include <vector>
 
-#include "parallel/layout/saved_tensors.h"
-#include "runtime/base/log.h"
-#include "runtime/checkpoint/checkpoint_store.h"
 #include "tests/launch/forms.h"
+#include "tests/launch/trained.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
 namespace dtrain::test {
 namespace {
-
-/// What a run left behind.
-struct Trained {
-  std::vector<double> losses;
-  std::map<std::string, std::vector<double>> weights;
-};
-
-struct Difference {
-  double losses = 0, weights = 0;
-  bool equal_bits() const { return losses == 0 && weights == 0; }
-};
 
 std::vector<std::string> listed(const char* variable, const char* otherwise) {
   const char* const given = std::getenv(variable);
@@ -47,35 +33,6 @@ std::vector<std::string> listed(const char* variable, const char* otherwise) {
   std::vector<std::string> items;
   for (std::string item; std::getline(text, item, ',');) items.push_back(item);
   return items;
-}
-
-/// Where a run's model lies, in its newest checkpoint.
-std::map<std::string, std::vector<double>> weights_of(const std::filesystem::path& run_dir) {
-  NullLog log;
-  const auto checkpoint = CheckpointStore(run_dir / "checkpoints", 0, log).latest();
-  std::map<std::string, std::vector<double>> weights;
-  if (!checkpoint) return weights;
-  for (const auto& [name, tensor] : load_tensors(checkpoint->model, make_device("cpu")))
-    weights[name] = tensor.to_vector<double>();
-  return weights;
-}
-
-Difference difference(const Trained& got, const Trained& wanted) {
-  Difference worst;
-  if (got.losses.size() != wanted.losses.size() || got.weights.size() != wanted.weights.size())
-    return {INFINITY, INFINITY};
-  const auto apart = [](double a, double b) {
-    return a == b ? 0 : std::isfinite(a - b) ? std::abs(a - b) : INFINITY;
-  };
-  for (std::size_t i = 0; i < got.losses.size(); ++i)
-    worst.losses = std::max(worst.losses, apart(got.losses[i], wanted.losses[i]));
-  for (const auto& [name, values] : wanted.weights) {
-    const auto found = got.weights.find(name);
-    if (found == got.weights.end() || found->second.size() != values.size()) return {INFINITY, INFINITY};
-    for (std::size_t i = 0; i < values.size(); ++i)
-      worst.weights = std::max(worst.weights, apart(found->second[i], values[i]));
-  }
-  return worst;
 }
 
 /// A model's own program; empty: dtrain train.
@@ -174,7 +131,7 @@ class Table {
                     << result.err;
       return std::nullopt;
     }
-    Trained trained{losses(run.run_dir), weights_of(run.run_dir)};
+    Trained trained = trained_in(run.run_dir);
     std::filesystem::remove_all(run.run_dir);
     return trained;
   }

@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "runtime/base/check.h"
 #include "runtime/base/fd.h"
+#include "tests/support/json.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
@@ -20,7 +20,6 @@ namespace dtrain::test {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -83,11 +82,11 @@ class Report : public ::testing::Test {
     arguments.insert(arguments.begin(), {program("dtrain"), "report"});
     return run(arguments, options);
   }
-  static json data_of(const fs::path& page) {
+  static Json data_of(const fs::path& page) {
     const std::string text = read_file(page);
     constexpr std::string_view kBegin = "id=\"data\">";
     const std::size_t begin = text.find(kBegin) + kBegin.size();
-    return json::parse(text.substr(begin, text.find("</script>", begin) - begin));
+    return Json::parse(text.substr(begin, text.find("</script>", begin) - begin));
   }
 
   static inline TempDir* folder_ = nullptr;
@@ -97,16 +96,16 @@ TEST_F(Report, OfARealRunHasAllThatItDraws) {
   const RunResult result = report({path("lr-0.1")});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.out, path("lr-0.1/report.html") + "\n");
-  const json run = data_of(path("lr-0.1/report.html")).at("runs").at(0);
+  const Json run = data_of(path("lr-0.1/report.html")).at("runs").at(0);
   EXPECT_EQ(run.at("summary").at("status"), "finished");
   EXPECT_EQ(run.at("curves").at("train_loss").at("x").size(), 120U);
-  EXPECT_EQ(run.at("curves").at("evaluations").at(0).at("curve").at("x"), json::array({60, 120}));
+  EXPECT_EQ(run.at("curves").at("evaluations").at(0).at("curve").at("x"), std::vector({60.0, 120.0}));
   ASSERT_EQ(run.at("epochs").size(), 2U);
-  for (const json& epoch : run.at("epochs")) EXPECT_GT(epoch.at("seconds").get<double>(), 0);
+  for (const Json epoch : run.at("epochs")) EXPECT_GT(epoch.at("seconds").get<double>(), 0);
   ASSERT_EQ(run.at("phases").at("ranks").size(), 2U) << "every rank's times";
   EXPECT_EQ(run.at("phases").at("parts").size(), 7U);
   EXPECT_EQ(run.at("starts").size(), 1U);
-  EXPECT_EQ(run.at("notes"), json::array());
+  EXPECT_EQ(run.at("notes"), Json::parse("[]"));
   EXPECT_TRUE(run.at("config").at("machine").contains("host"));
 }
 

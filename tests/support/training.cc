@@ -2,10 +2,10 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
 #include "runtime/base/random.h"
+#include "tests/support/json.h"
 #include "tests/support/temp_dir.h"
 
 namespace dtrain::test {
@@ -13,16 +13,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<nlohmann::json> metric_lines(const fs::path& run_dir, std::string_view event) {
+std::vector<Json> metric_lines(const fs::path& run_dir, std::string_view event) {
   const fs::path path = run_dir / "metrics.jsonl";
   std::ifstream in(path);
   if (!in) throw DataError(path.string(), -1, "a metrics file", "none");
-  std::vector<nlohmann::json> lines;
+  std::vector<Json> lines;
   std::string line;
   while (std::getline(in, line)) {
-    auto parsed = nlohmann::json::parse(line, nullptr, false);
-    if (parsed.is_discarded()) throw DataError(path.string(), -1, "one JSON object a line", line);
-    if (parsed.value("event", "") == event) lines.push_back(std::move(parsed));
+    Json parsed = Json::parse_or_null(line);
+    if (!parsed.is_object()) throw DataError(path.string(), -1, "one JSON object a line", line);
+    if (parsed.contains("event") && parsed["event"] == event) lines.push_back(std::move(parsed));
   }
   return lines;
 }
@@ -94,6 +94,14 @@ std::vector<StepLine> step_lines(const fs::path& run_dir) {
 std::vector<double> losses(const fs::path& run_dir) {
   std::vector<double> result;
   for (const StepLine& line : step_lines(run_dir)) result.push_back(line.loss);
+  return result;
+}
+
+std::vector<double> accuracies(const fs::path& run_dir) {
+  std::vector<double> result;
+  for (const Json& line : metric_lines(run_dir, "eval")) {
+    if (line.contains("accuracy")) result.push_back(line.at("accuracy"));
+  }
   return result;
 }
 

@@ -44,6 +44,9 @@ std::vector<StepLine> step_lines(const std::filesystem::path& run_dir);
 /// The losses of step_lines().
 std::vector<double> losses(const std::filesystem::path& run_dir);
 
+/// Accuracies of all `{"event":"eval",…}` lines that have one.
+std::vector<double> accuracies(const std::filesystem::path& run_dir);
+
 /// Accuracy of the last `{"event":"eval",…}` line. Throws DataError when there is none.
 double last_accuracy(const std::filesystem::path& run_dir);
 
