@@ -1,9 +1,8 @@
 // `dtrain doctor`: what is wrong is BAD, names the fix and decides the exit code; what is only absent is not.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "cluster/net/endpoint.h"
+#include "tests/support/json.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"
 
@@ -13,7 +12,7 @@ namespace {
 class Doctor : public ::testing::Test {
  protected:
   // The finding about `subject`, and the exit code.
-  nlohmann::json finding(const std::string& subject, std::map<std::string, std::string> environment) {
+  Json finding(const std::string& subject, std::map<std::string, std::string> environment) {
     // Nothing of the machine's own is to decide.
     for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "DTRAIN_TOKEN", "SLURM_CONF", "SLURM_JOB_ID"})
       environment.emplace(name, "");
@@ -22,17 +21,15 @@ class Doctor : public ::testing::Test {
     const RunResult result =
         run({program("dtrain"), "doctor", "--json", "--run-dir", folder_.path().string()}, options);
     exit_code_ = result.exit_code;
-    const auto report = nlohmann::json::parse(result.out, nullptr, false);
-    EXPECT_FALSE(report.is_discarded()) << result.out << result.err;
-    for (const auto& entry : report.at("findings")) {
+    const Json report = Json::parse_or_null(result.out);
+    EXPECT_FALSE(report.is_null()) << result.out << result.err;
+    for (const Json entry : report.at("findings")) {
       if (entry.at("subject") == subject) return entry;
     }
     ADD_FAILURE() << "nothing is said about " << subject << ": " << result.out;
-    return {{"verdict", ""}, {"text", ""}, {"fix", ""}};
+    return Json::parse(R"({"verdict": "", "text": "", "fix": ""})");
   }
-  static std::string text(const nlohmann::json& entry, const char* what) {
-    return entry.at(what).get<std::string>();
-  }
+  static std::string text(const Json& entry, const char* what) { return entry.at(what).get<std::string>(); }
 
   TempDir folder_;
   int exit_code_ = -1;

@@ -16,7 +16,10 @@ import tempfile
 import time
 
 root = pathlib.Path(__file__).resolve().parents[2]
-golden = {"lenet": ("tests/parity/golden.json", "trace_lenet", 40), "resnet18": ("tests/parity/resnet/golden_resnet18.json", "traces", 3)}
+sys.path.insert(0, str(root / "tests/support"))
+import golden  # noqa: E402
+
+traces = {"lenet": ("tests/parity/golden.safetensors", "trace_lenet", 40), "resnet18": ("tests/parity/resnet/golden.safetensors", "traces", 3)}
 # What is trained: PyTorch's traces need its data; ResNet-18 follows its own in emulated_resnet_test.cc (28 x 28, minutes).
 recipes = {
     "lenet": ["--global-batch-size", "64", "--lr", "0.05", "--momentum", "0.9", "--max-steps", "12"],
@@ -81,9 +84,9 @@ def compare(build, model, precision, world):
 
 def follow_pytorch(build, model):
     """PyTorch's recorded losses in fp32, over NCCL, recorded or not."""
-    file, key, steps = golden[model]
+    file, key, steps = traces[model]
     wrong = 0
-    for number, trace in enumerate(json.loads((root / file).read_text())[key]):
+    for number, trace in enumerate(golden.load(root / file)[key]):
         for graph in ("off", "on"):
             # Recording begins after three steps; ResNet-18 is chaotic by then.
             if model == "resnet18" and graph == "on":

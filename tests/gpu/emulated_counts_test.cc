@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "tests/support/json.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
@@ -46,8 +46,9 @@ Counts counts_of(const std::string& graph, int steps, const std::string& autotun
   run.options.environment["DTRAIN_EMULATED_COUNTS"] = (folder / "counts.json").string();
   const RunResult result = train(run);
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  std::ifstream in(folder / "counts.json");
-  return nlohmann::json::parse(in).get<Counts>();
+  Counts counts;
+  for (const auto& [name, count] : Json::read(folder / "counts.json").items()) counts[name] = count;
+  return counts;
 }
 
 /// Of steps 11 to 30, which are all alike.
@@ -97,10 +98,9 @@ StepCounts of_a_step_of_resnet(const std::string& precision) {
            "--precision", precision, "--json"},
           options);
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  const auto step =
-      nlohmann::json::parse(result.out.substr(result.out.rfind('\n', result.out.size() - 2) + 1));
+  const Json step = Json::parse(result.out.substr(result.out.rfind('\n', result.out.size() - 2) + 1));
   EXPECT_EQ(step.at("emulated"), true);
-  return {step.at("calls").get<int>(),
+  return {static_cast<int>(step.at("calls").get<double>()),
           (step.at("read_bytes").get<double>() + step.at("written_bytes").get<double>()) * 1e-6};
 }
 

@@ -7,11 +7,11 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "tests/cluster/labs.h"
 #include "tests/launch/running.h"
+#include "tests/support/json.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
@@ -86,10 +86,7 @@ class EmulatedNodes : public testing::Test {
         },
         kPatience);
   }
-  nlohmann::json summary() const {
-    std::ifstream in(run_dir_ / "summary.json");
-    return nlohmann::json::parse(in);
-  }
+  Json summary() const { return Json::read(run_dir_ / "summary.json"); }
 
   TempDir folder_;
   const std::filesystem::path run_dir_ = folder_ / "run";

@@ -7,8 +7,8 @@
 #include <array>
 #include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "tests/support/golden.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
@@ -100,24 +100,23 @@ TEST_P(EmulatedResNet18Trace, FollowsPyTorch) {
   if (!has_fashion_mnist())
     GTEST_SKIP() << "skipped: Fashion-MNIST is not installed (apt install dataset-fashion-mnist)";
   if (!kLong && GetParam() > 0) GTEST_SKIP() << "skipped: a minute long; DTRAIN_RESNET_LONG=1 runs it";
-  std::ifstream in(std::getenv("DTRAIN_RESNET_GOLDEN"));
-  const auto golden = nlohmann::json::parse(in);
-  const auto& trace = golden.at("traces").at(GetParam());
+  const Golden golden(std::getenv("DTRAIN_RESNET_GOLDEN"));
+  const Golden trace = golden["traces"][GetParam()];
   TempDir folder;
-  const int world = trace.at("world");
+  const int world = trace["world"];
   TrainingRun run = on_gpus(resnet(world, "fp32", folder / "run"), "off", world);
   run.arguments = {"--model",
                    "resnet18",
                    "--seed",
-                   golden.at("seed").dump(),
+                   golden["seed"].dump(),
                    "--max-steps",
                    "3",
                    "--global-batch-size",
-                   trace.at("global_batch").dump(),
+                   trace["global_batch"].dump(),
                    "--lr",
-                   trace.at("lr").dump(),
+                   trace["lr"].dump(),
                    "--momentum",
-                   trace.at("momentum").dump(),
+                   trace["momentum"].dump(),
                    "--log-every",
                    "1",
                    "--eval-every",
@@ -128,7 +127,7 @@ TEST_P(EmulatedResNet18Trace, FollowsPyTorch) {
                    "cuda",
                    "--collective-timeout",
                    "600"};
-  const std::vector<double> got = losses_of(run), expected = trace.at("losses").get<std::vector<double>>();
+  const std::vector<double> got = losses_of(run), expected = trace["losses"].get<std::vector<double>>();
   ASSERT_EQ(got.size(), 3U);
   EXPECT_NEAR(got[0], expected[0], 1e-6);
   EXPECT_NEAR(got[1], expected[1], 5e-5);

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "tests/support/golden.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
@@ -29,11 +29,6 @@ void add(TrainingRun& run, const std::vector<std::string>& arguments) {
   run.arguments.insert(run.arguments.end(), arguments.begin(), arguments.end());
 }
 
-nlohmann::json read_json(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  return nlohmann::json::parse(in);
-}
-
 class EmulatedTraces : public testing::TestWithParam<int> {};
 
 // The bound of the CPU's test (tests/parity/training/traces_test.cc), which explains why trace 1 is given
@@ -43,21 +38,20 @@ TEST_P(EmulatedTraces, FollowPyTorch) {
     GTEST_SKIP() << "skipped: Fashion-MNIST is not installed (apt install dataset-fashion-mnist)";
   constexpr std::size_t kSteps = 15;
   const int number = GetParam();
-  const auto trace = read_json(std::getenv("DTRAIN_GOLDEN")).at("trace_lenet").at(number);
+  const Golden trace = Golden(std::getenv("DTRAIN_GOLDEN"))["trace_lenet"][static_cast<std::size_t>(number)];
   TempDir folder;
-  TrainingRun run = on_gpus(4, trace.at("world"), number, folder / "run");
+  TrainingRun run = on_gpus(4, trace["world"], number, folder / "run");
   add(run, {"--model", "lenet", "--seed", "0", "--max-steps", std::to_string(kSteps), "--checkpoint-every",
-            "0", "--global-batch-size", trace.at("global_batch").dump(), "--lr", trace.at("lr").dump(),
-            "--momentum", trace.at("momentum").dump(), "--weight-decay", trace.at("weight_decay").dump()});
-  if (trace.at("nesterov").get<bool>()) add(run, {"--nesterov"});
+            "0", "--global-batch-size", trace["global_batch"].dump(), "--lr", trace["lr"].dump(),
+            "--momentum", trace["momentum"].dump(), "--weight-decay", trace["weight_decay"].dump()});
+  if (trace["nesterov"].get<bool>()) add(run, {"--nesterov"});
   const RunResult result = train(run);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto got = losses(run.run_dir);
   ASSERT_EQ(got.size(), kSteps);
   const double bound = number == 1 ? 2e-5 : 1e-5;
-  for (std::size_t i = 0; i < kSteps; ++i) {
-    EXPECT_NEAR(got[i], trace.at("losses").at(i).get<double>(), bound) << "step " << i + 1;
-  }
+  const auto expected = trace["losses"].get<std::vector<double>>();
+  for (std::size_t i = 0; i < kSteps; ++i) EXPECT_NEAR(got[i], expected[i], bound) << "step " << i + 1;
 }
 
 INSTANTIATE_TEST_SUITE_P(LeNet, EmulatedTraces, testing::Range(0, 4));
@@ -131,8 +125,8 @@ TEST(EmulatedGpus, AreTakenByAutoAndNamedEverywhere) {
   const RunResult result = train(run);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_NE((result.out + result.err).find("no GPU but software"), std::string::npos) << result.err;
-  const auto summary = read_json(run.run_dir / "summary.json"),
-             config = read_json(run.run_dir / "config.json");
+  const auto summary = Json::read(run.run_dir / "summary.json"),
+             config = Json::read(run.run_dir / "config.json");
   for (const auto& file : {summary, config}) {
     EXPECT_EQ(file.at("device"), "cuda:0 (emulated GPU 2)");
     EXPECT_EQ(file.at("emulated"), true);

@@ -71,7 +71,7 @@ def is_noticed(build, library, program):
     for seed in ("1", "2", "3"):
         env = dict(os.environ, DTRAIN_EMULATED_SEED=seed, DTRAIN_EMULATED_GPUS="4", DTRAIN_EMULATED_CHECK="races",
                    DTRAIN_CUDA_MODULE=str(library),
-                   DTRAIN_BIN=str(build / "bin"), DTRAIN_GOLDEN=str(root / "tests/parity/golden.json"))
+                   DTRAIN_BIN=str(build / "bin"), DTRAIN_GOLDEN=str(root / "tests/parity/golden.safetensors"))
         try:
             result = run([str(build / "tests" / program[0]), *program[1:]], env=env, timeout=300)
         except subprocess.TimeoutExpired:

@@ -7,11 +7,11 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "runtime/base/clock.h"
 #include "tests/fault/cluster/job.h"
+#include "tests/support/json.h"
 
 namespace dtrain::test {
 namespace {
@@ -50,13 +50,13 @@ struct Seen {
 };
 
 Seen samples_seen(const std::filesystem::path& run_dir) {
-  std::map<std::int64_t, std::pair<std::int64_t, std::vector<nlohmann::json>>> steps;
+  std::map<std::int64_t, std::pair<std::int64_t, std::vector<Json>>> steps;
   for (const auto& entry : std::filesystem::directory_iterator(run_dir / "logs")) {
     if (!entry.path().filename().string().starts_with("samples-")) continue;
     std::ifstream in(entry.path());
     for (std::string text; std::getline(in, text);) {
-      const auto line = nlohmann::json::parse(text, nullptr, false);
-      if (line.is_discarded()) continue;  // a killed worker's last
+      const Json line = Json::parse_or_null(text);
+      if (line.is_null()) continue;  // a killed worker's last
       auto& [start, lines] = steps[line.at("step")];
       if (line.at("start") < start) continue;
       if (line.at("start") > start) lines.clear();

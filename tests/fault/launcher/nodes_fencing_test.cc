@@ -15,7 +15,6 @@
 #include <fstream>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 #include <thread>
@@ -25,6 +24,7 @@
 #include "tests/cluster/labs.h"
 #include "tests/fault/launcher/blocked.h"
 #include "tests/launch/running.h"
+#include "tests/support/json.h"
 
 namespace dtrain::test {
 namespace {
@@ -318,11 +318,11 @@ class Fencing : public ::testing::Test {
     restarts_ += starts.size() > 1;
   }
 
-  static std::vector<nlohmann::json> metrics_of(const TempDir& folder) {
-    std::vector<nlohmann::json> lines;
+  static std::vector<Json> metrics_of(const TempDir& folder) {
+    std::vector<Json> lines;
     std::ifstream in(folder / "run" / "metrics.jsonl");
     // One without its end is being written.
-    for (std::string line; std::getline(in, line) && !in.eof();) lines.push_back(nlohmann::json::parse(line));
+    for (std::string line; std::getline(in, line) && !in.eof();) lines.push_back(Json::parse(line));
     return lines;
   }
 
@@ -357,8 +357,8 @@ class Fencing : public ::testing::Test {
       std::ifstream in(entry.path());
       int start = 1;
       for (std::string line; std::getline(in, line);) {
-        const auto record = nlohmann::json::parse(line, nullptr, false);
-        if (record.is_discarded()) continue;  // of a worker that was killed as it wrote
+        const Json record = Json::parse_or_null(line);
+        if (record.is_null()) continue;  // of a worker that was killed as it wrote
         EXPECT_GE(record.at("start"), start) << entry.path() << ": a line of an earlier start after it";
         start = std::max<int>(start, record.at("start"));
       }

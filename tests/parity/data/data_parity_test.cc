@@ -4,12 +4,12 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "runtime/base/random.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/sampler.h"
 #include "runtime/data/sources/open_source.h"
+#include "tests/support/json.h"
 #include "tests/support/sample.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/data/fake_device.h"
@@ -17,12 +17,12 @@
 namespace dtrain {
 namespace {
 
-using Json = nlohmann::json;
+using test::Json;
 
 const Json& golden() {
   static const Json json = [] {
-    const char* path = std::getenv("DTRAIN_GOLDEN");
-    return Json::parse(test::read_file(path != nullptr ? path : "golden.json"));
+    const char* const path = std::getenv("DTRAIN_GOLDEN");
+    return Json::read(path != nullptr ? path : "golden.json");
   }();
   return json;
 }
@@ -43,7 +43,7 @@ void expect_same(const std::vector<std::int64_t>& got, const Json& expected, con
 
 TEST(DataParity, Randperm) {
   ASSERT_GE(golden()["randperm"].size(), 10U);
-  for (const Json& c : golden()["randperm"]) {
+  for (const Json c : golden()["randperm"]) {
     Generator generator(c["seed"].get<std::uint64_t>());
     expect_same(generator.permutation(c["n"]), c, "randperm " + c["n"].dump() + " seed " + c["seed"].dump());
   }
@@ -51,7 +51,7 @@ TEST(DataParity, Randperm) {
 
 TEST(DataParity, DistributedSampler) {
   ASSERT_GE(golden()["sampler"].size(), 25U);
-  for (const Json& c : golden()["sampler"]) {
+  for (const Json c : golden()["sampler"]) {
     for (int rank = 0; rank < c["world"]; ++rank) {
       const DistributedSampler sampler({c["n"], c["world"], rank, c["seed"], c["shuffle"], c["drop_last"]});
       expect_same(sampler.order(c["epoch"]), c["ranks"][static_cast<std::size_t>(rank)],
@@ -80,7 +80,7 @@ TEST(DataParity, BatchesOfTheRealSet) {
     GTEST_SKIP() << "the real set is not installed: apt install dataset-fashion-mnist";
   }
   const test::TempDir folder;
-  for (const Json& c : golden()["batches"]) {
+  for (const Json c : golden()["batches"]) {
     const Split split = c["split"] == "train" ? Split::train : Split::test;
     const auto source = open_source("fashion-mnist", split, {"", (folder / "cache").string(), nullptr});
     ASSERT_EQ(source->size(), c["size"].get<std::int64_t>());

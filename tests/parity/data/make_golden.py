@@ -52,7 +52,7 @@ def batches(split, prefix, count):
                 labels_crc32=zlib.crc32(y[order.numpy()].astype("<i8").tobytes()))
 
 
-sampler_cases = [  # the first six are also in the project's main golden file
+sampler_cases = [
     (10, 3, True, 0, 0, False), (10, 3, True, 0, 1, False), (11, 4, True, 7, 2, True), (3, 8, True, 0, 0, False),
     (12, 4, False, 0, 0, False), (13, 4, False, 0, 0, True),
     (1, 1, True, 0, 0, False), (1, 9, True, 5, 0, False), (1, 9, True, 5, 0, True), (2, 7, False, 0, 0, False),

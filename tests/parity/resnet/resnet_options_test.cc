@@ -3,9 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "tests/support/json.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
@@ -39,8 +38,7 @@ class ResNetOptions : public ::testing::Test {
     return losses(run.run_dir);
   }
   double peak_allocated_bytes(const TrainingRun& run) const {
-    std::ifstream in(run.run_dir / "summary.json");
-    return nlohmann::json::parse(in).at("peak_allocated_bytes");
+    return Json::read(run.run_dir / "summary.json").at("peak_allocated_bytes");
   }
 
   TempDir folder_;

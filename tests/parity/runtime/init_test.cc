@@ -1,20 +1,20 @@
 // Initial weights: bit for bit.
 #include <gtest/gtest.h>
 
-#include "tests/parity/runtime/golden.h"
+#include "tests/parity/runtime/lenet.h"
 
 namespace dtrain {
 namespace {
 
 TEST(InitParity, LeNetStartsWithPyTorchsWeights) {
-  const auto golden = test::load_golden();
+  const test::Golden golden(DTRAIN_GOLDEN);
   Generator generator(golden["seed"].get<std::uint64_t>());
   test::LeNet net(generator, make_device("cpu"), true);
   const NamedTensors state = net.state_dict();
   ASSERT_EQ(state.size(), golden["init_lenet"].size());
   for (const auto& [name, tensor] : state) {
     ASSERT_TRUE(golden["init_lenet"].contains(name)) << name;
-    const auto& expected = golden["init_lenet"][name];
+    const test::Golden expected = golden["init_lenet"][name];
     const auto shape = expected["shape"].get<std::vector<std::int64_t>>();
     EXPECT_EQ(tensor.shape(), Dims(std::span(shape))) << name;
     const auto values = tensor.to_vector<float>();

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "runtime/optim/sgd.h"
-#include "tests/parity/runtime/golden.h"
+#include "tests/parity/runtime/lenet.h"
 
 namespace dtrain {
 namespace {
@@ -67,7 +67,7 @@ struct Trace {
   NamedTensors state;
 };
 
-Trace run_trace(const nlohmann::json& expected, std::uint64_t seed, const FashionMnist& data,
+Trace run_trace(const test::Golden& expected, std::uint64_t seed, const FashionMnist& data,
                 std::int64_t steps, bool fused) {
   const auto device = make_device("cpu");
   Generator generator(seed), sampler(seed);
@@ -115,15 +115,15 @@ double bound_of(std::int64_t step, double lr) {
 
 // Only the third trace is compared to its end.
 TEST_P(LeNetTrace, LossesFollowPyTorch) {
-  const auto golden = test::load_golden();
-  const auto& expected = golden["trace_lenet"][GetParam().first];
+  const test::Golden golden(DTRAIN_GOLDEN);
+  const test::Golden expected = golden["trace_lenet"][GetParam().first];
   const bool to_the_end = GetParam().first == 2;
   const std::int64_t steps = to_the_end ? 40 : 15;
+  const auto losses = expected["losses"].get<std::vector<double>>();
   const Trace trace = run_trace(expected, golden["seed"], FashionMnist(), steps, GetParam().second);
   for (std::int64_t step = 0; step < steps; ++step) {
     const auto i = static_cast<std::size_t>(step);
-    EXPECT_NEAR(trace.losses[i], expected["losses"][i].get<double>(), bound_of(step, expected["lr"]))
-        << "step " << step;
+    EXPECT_NEAR(trace.losses[i], losses[i], bound_of(step, expected["lr"])) << "step " << step;
   }
   if (!to_the_end) return;
   for (const auto& [name, tensor] : trace.state) {

@@ -1,15 +1,18 @@
-"""Writes golden.json: the losses of 30 steps of SGD with recurrent networks on the adding problem (Hochreiter and Schmidhuber 1997).
+"""Writes golden.safetensors: the losses of 30 steps of SGD with recurrent networks on the adding problem (Hochreiter and Schmidhuber 1997).
 
 Run: python3 make_golden.py [--out FILE]
 A sequence has 12 numbers of U(0, 1), two of which are marked; the target is their sum. Batch t of 16 sequences is
 torch.empty(12, 16).uniform_(0, 1) after torch.manual_seed(1000 + t); of sequence i, steps i % 6 and 6 + 5 * i % 6 are marked.
 The network is made after torch.manual_seed(0): the recurrent layers, then Linear(hidden, 1) of the last output.
 """
-import argparse, json
+import argparse, pathlib, sys
 import torch
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "support"))
+import golden
+
 p = argparse.ArgumentParser()
-p.add_argument("--out", default="golden.json")
+p.add_argument("--out", default="golden.safetensors")
 a = p.parse_args()
 torch.set_num_threads(1)
 LENGTH, BATCH, HIDDEN, STEPS = 12, 16, 10, 30
@@ -43,6 +46,6 @@ def train(kind, options):
 
 
 out = {"torch": torch.__version__, "LSTM": train("LSTM", dict(num_layers=2)), "GRU": train("GRU", dict(bidirectional=True)), "RNN": train("RNN", {})}
-open(a.out, "w").write(json.dumps(out).replace(', "', ',\n"') + "\n")
+golden.save(a.out, out)
 for k in ("LSTM", "GRU", "RNN"):
     print(k, out[k]["losses"][::6], out[k]["weight"])

@@ -2,13 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "runtime/nn/layers.h"
 #include "runtime/nn/recurrent.h"
 #include "runtime/optim/clip.h"
 #include "runtime/optim/sgd.h"
+#include "tests/support/golden.h"
 
 namespace dtrain {
 namespace {
@@ -34,8 +33,7 @@ Batch make_batch(std::uint64_t number, const std::shared_ptr<Device>& device) {
 
 template <class Layers>
 void expect_trace(const std::string& name, const RecurrentOptions& options) {
-  std::ifstream in(DTRAIN_GOLDEN);
-  const auto expected = nlohmann::json::parse(in).at(name);
+  const test::Golden expected = test::Golden(DTRAIN_GOLDEN)[name];
   const auto device = make_device("cpu");
   Generator generator(0);
   Layers layers(2, kHidden, generator, device, options);

@@ -2,20 +2,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "runtime/tensor/print.h"
+#include "tests/support/json.h"
 
 namespace dtrain {
 namespace {
 
-const nlohmann::json& golden() {
-  static const auto content = [] {
-    std::ifstream in(DTRAIN_GOLDEN);
-    return nlohmann::json::parse(in);
-  }();
+const test::Json& golden() {
+  static const test::Json content = test::Json::read(DTRAIN_GOLDEN);
   return content;
 }
 
@@ -27,7 +23,7 @@ DType dtype_of_text(const std::string& text) {
   throw std::runtime_error("unknown dtype " + text);
 }
 
-Dims shape_of(const nlohmann::json& entry) {
+Dims shape_of(const test::Json& entry) {
   const auto extents = entry["shape"].get<std::vector<std::int64_t>>();
   return Dims(std::span(extents));
 }
@@ -58,7 +54,7 @@ class TensorParity : public testing::Test {
 
 TEST_F(TensorParity, PrintsAsPyTorchDoes) {
   ASSERT_GE(golden()["texts"].size(), 40U);
-  for (const auto& entry : golden()["texts"]) {
+  for (const test::Json entry : golden()["texts"]) {
     const Tensor tensor = from_texts(entry["values"].get<std::vector<std::string>>(), shape_of(entry),
                                      dtype_of_text(entry["dtype"].get<std::string>()));
     EXPECT_EQ(to_string(tensor), entry["text"].get<std::string>());
@@ -67,7 +63,7 @@ TEST_F(TensorParity, PrintsAsPyTorchDoes) {
 
 TEST_F(TensorParity, WrapsAndSummarisesAsPyTorchDoes) {
   ASSERT_GE(golden()["made"].size(), 20U);
-  for (const auto& entry : golden()["made"]) {
+  for (const test::Json entry : golden()["made"]) {
     const Dims shape = shape_of(entry);
     std::vector<double> values;
     for (std::int64_t i = 0; i < shape.product(); ++i) {
@@ -93,10 +89,10 @@ TEST_F(TensorParity, PrintsLeavesViewsAndStreams) {
 }
 
 TEST_F(TensorParity, NormalNumbersFollowPyTorch) {
-  for (const auto& entry : golden()["normal"]) {
+  for (const test::Json entry : golden()["normal"]) {
     const DType dtype = dtype_of_text(entry["dtype"].get<std::string>());
     Generator generator(11);
-    for (const auto& draw : entry["draws"]) {
+    for (const test::Json draw : entry["draws"]) {
       const auto expected = draw.get<std::vector<double>>();
       Tensor tensor = Tensor::zeros({static_cast<std::int64_t>(expected.size())}, device_, dtype);
       tensor.fill_normal(generator, 0.5, 2.0);
@@ -121,7 +117,7 @@ TEST_F(TensorParity, UniformInDoubleIsEqual) {
 }
 
 TEST_F(TensorParity, RangesAreEqual) {
-  for (const auto& entry : golden()["arange"]) {
+  for (const test::Json entry : golden()["arange"]) {
     const auto args = entry["args"].get<std::vector<double>>();
     EXPECT_EQ(Tensor::arange(args[0], args[1], args[2], device_, DType::f32).to_vector<float>(),
               entry["values"].get<std::vector<float>>());

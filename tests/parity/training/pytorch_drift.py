@@ -1,13 +1,17 @@
-"""How far PyTorch drifts from its own recorded LeNet losses (../golden.json) in the two lr 0.2 traces.
+"""How far PyTorch drifts from its own recorded LeNet losses (../golden.safetensors) in the two lr 0.2 traces.
 
 Each line is recorded minus computed, step by step, for one honest way to compute the same thing: float32, float32
 channels-last, the average over ranks that DistributedDataParallel makes, float64.
 
 Run: python3 pytorch_drift.py [--data DIR]
 """
-import argparse, gzip, json, pathlib, struct
+import argparse, gzip, pathlib, struct, sys
 import numpy as np, torch, torch.nn as nn, torch.nn.functional as F
 from torch.utils.data.distributed import DistributedSampler
+
+tests = pathlib.Path(__file__).parents[2]
+sys.path.insert(0, str(tests / "support"))
+import golden
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
@@ -60,9 +64,9 @@ def losses(way, world, order):
 
 images = torch.tensor(idx("train-images-idx3-ubyte")).float().div_(255).unsqueeze(1)
 labels = torch.tensor(idx("train-labels-idx1-ubyte").astype(np.int64))
-golden = json.load(open(pathlib.Path(__file__).parent.parent / "golden.json"))["trace_lenet"]
+traces = golden.load(tests / "parity/golden.safetensors")["trace_lenet"]
 for number in (0, 1):
-    trace = golden[number]
+    trace = traces[number]
     order = [list(DistributedSampler(range(len(images)), trace["world"], rank, shuffle=True, seed=0)) for rank in range(trace["world"])]
     for way in ("float32", "channels-last", "ddp", "float64"):
         drift = [a - b for a, b in zip(trace["losses"], losses(way, trace["world"], order))]

@@ -3,9 +3,8 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "tests/support/golden.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
@@ -20,26 +19,15 @@ constexpr double kShortBound = 1e-5;
 constexpr double kForkBound = 1.2e-5, kBeforeTheForkBound = 2e-6;
 constexpr double kLongBound = 1e-4;
 
-nlohmann::json golden() {
-  std::ifstream in(std::getenv("DTRAIN_GOLDEN"));
-  return nlohmann::json::parse(in);
-}
-
-std::vector<std::string> arguments_of(const nlohmann::json& trace, const std::string& backend) {
+std::vector<std::string> arguments_of(const Golden& trace, const std::string& backend) {
   std::vector<std::string> arguments = {"--model",      "lenet", "--dataset",          "fashion-mnist",
                                         "--seed",       "0",     "--log-every",        "1",
                                         "--eval-every", "0",     "--checkpoint-every", "0",
                                         "--max-steps",  "40",    "--backend",          backend};
-  const auto add = [&](const std::string& name, double value) {
-    arguments.push_back(name);
-    arguments.push_back(nlohmann::json(value).dump());
-  };
   arguments.insert(arguments.end(),
-                   {"--global-batch-size", std::to_string(trace.at("global_batch").get<int>())});
-  add("--lr", trace.at("lr"));
-  add("--momentum", trace.at("momentum"));
-  add("--weight-decay", trace.at("weight_decay"));
-  if (trace.at("nesterov").get<bool>()) arguments.push_back("--nesterov");
+                   {"--global-batch-size", trace["global_batch"].dump(), "--lr", trace["lr"].dump(),
+                    "--momentum", trace["momentum"].dump(), "--weight-decay", trace["weight_decay"].dump()});
+  if (trace["nesterov"].get<bool>()) arguments.push_back("--nesterov");
   return arguments;
 }
 
@@ -51,7 +39,7 @@ double largest_difference(const std::vector<double>& got, const std::vector<doub
 }
 
 struct TraceCase {
-  int trace;
+  std::size_t trace;
   Start start;
   std::string backend;
 };
@@ -61,10 +49,10 @@ class Traces : public ::testing::TestWithParam<TraceCase> {};
 TEST_P(Traces, FollowPyTorch) {
   if (!has_fashion_mnist())
     GTEST_SKIP() << "Fashion-MNIST is not installed (apt install dataset-fashion-mnist)";
-  const auto trace = golden().at("trace_lenet").at(GetParam().trace);
+  const Golden trace = Golden(std::getenv("DTRAIN_GOLDEN"))["trace_lenet"][GetParam().trace];
   TempDir folder;
   TrainingRun run{.start = GetParam().start,
-                  .world = trace.at("world"),
+                  .world = trace["world"],
                   .launcher_arguments = {},
                   .arguments = arguments_of(trace, GetParam().backend),
                   .run_dir = folder / "run",
@@ -72,9 +60,9 @@ TEST_P(Traces, FollowPyTorch) {
   const RunResult result = train(run);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto got = losses(run.run_dir);
-  const auto expected = trace.at("losses").get<std::vector<double>>();
+  const auto expected = trace["losses"].get<std::vector<double>>();
   ASSERT_EQ(got.size(), expected.size());
-  const bool forks = trace.at("lr").get<double>() == 0.2;
+  const bool forks = trace["lr"].get<double>() == 0.2;
   EXPECT_LE(largest_difference(got, expected, kShortTrace), forks ? kForkBound : kShortBound);
   EXPECT_LE(largest_difference(got, expected, kBeforeTheFork), kBeforeTheForkBound);
   if (GetParam().trace == 2) {

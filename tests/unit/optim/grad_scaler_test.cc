@@ -10,7 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/optim/adamw.h"
 #include "runtime/optim/sgd.h"
-#include "tests/support/json.h"
+#include "tests/support/golden.h"
 
 namespace dtrain {
 namespace {
@@ -40,13 +40,13 @@ class GradScalerTest : public ::testing::Test {
 };
 
 TEST_F(GradScalerTest, FollowsPyTorchsSequence) {
-  const test::Json golden = test::Json::read(DTRAIN_GOLDEN).at("scaler");
-  GradScaler scaler(device_, {.initial_scale = golden.at("init"),
-                              .growth = golden.at("growth"),
-                              .backoff = golden.at("backoff"),
-                              .growth_interval = golden.at("growth_interval")});
-  const auto finite = golden.at("finite").get<std::vector<bool>>();
-  const auto expected = golden.at("scale_after").get<std::vector<double>>();
+  const test::Golden golden = test::Golden(DTRAIN_GOLDEN)["scaler"];
+  GradScaler scaler(device_, {.initial_scale = golden["init"],
+                              .growth = golden["growth"],
+                              .backoff = golden["backoff"],
+                              .growth_interval = golden["growth_interval"]});
+  const auto finite = golden["finite"].get<std::vector<bool>>();
+  const auto expected = golden["scale_after"].get<std::vector<double>>();
   std::int64_t skipped = 0;
   for (std::size_t i = 0; i < finite.size(); ++i) {
     const std::vector<Tensor> gradients = {

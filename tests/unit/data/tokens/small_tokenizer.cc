@@ -2,25 +2,40 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "runtime/data/tokens/tokenizer_files.h"
 
 namespace dtrain::test {
 
+namespace {
+
+/// In JSON; visible bytes need no other escape.
+std::string quoted(const std::string& text) {
+  std::string all = "\"";
+  for (const char letter : text) {
+    if (letter == '"' || letter == '\\') all += '\\';
+    all += letter;
+  }
+  return all + "\"";
+}
+
+}  // namespace
+
 std::string tokenizer_json(const SmallTokenizer& tokenizer) {
-  nlohmann::json vocabulary = nlohmann::json::object(), merges = nlohmann::json::array();
-  for (int byte = 0; byte < 256; ++byte)
-    vocabulary[visible_bytes(std::string(1, static_cast<char>(byte)))] = byte;
-  int next = 256;
+  std::string vocabulary, merges;
+  int next = 0;
+  const auto add = [&](const std::string& token) {
+    vocabulary += fmt::format("{}{}: {}", next == 0 ? "" : ", ", quoted(token), next);
+    ++next;
+  };
+  for (int byte = 0; byte < 256; ++byte) add(visible_bytes(std::string(1, static_cast<char>(byte))));
   for (const auto& [left, right] : tokenizer.merges) {
-    merges.push_back({left, right});
-    vocabulary[left + right] = next++;
+    merges += fmt::format("{}[{}, {}]", merges.empty() ? "" : ", ", quoted(left), quoted(right));
+    add(left + right);
   }
   return fmt::format(
       R"({{"version": "1.0", "normalizer": {}, "pre_tokenizer": {}, "added_tokens": [{}],
-          "model": {{"type": "BPE", "vocab": {}, "merges": {}{}}}}})",
-      tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.added, vocabulary.dump(), merges.dump(),
+          "model": {{"type": "BPE", "vocab": {{{}}}, "merges": [{}]{}}}}})",
+      tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.added, vocabulary, merges,
       tokenizer.model_extra);
 }
 

@@ -1,21 +1,10 @@
-// The numbers PyTorch computed, and the network they were computed with.
+// The network that golden.safetensors was recorded with.
 #pragma once
 
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <stdexcept>
-#include <string>
-
 #include "runtime/nn/layers.h"
+#include "tests/support/golden.h"
 
 namespace dtrain::test {
-
-inline nlohmann::json load_golden(const std::string& file = "golden.json") {
-  const std::string path = std::string(DTRAIN_PARITY_DIR) + "/" + file;
-  std::ifstream stream(path);
-  if (!stream) throw std::runtime_error("cannot read " + path);
-  return nlohmann::json::parse(stream);
-}
 
 /// conv 1→20 k3, pool, conv 20→50 k5, pool, 800→128, 128→10
 class LeNet : public Module {
