@@ -1,4 +1,5 @@
-// Attention and rotary embedding of the CUDA device against the CPU's in float64.
+// Attention of the CUDA device against the CPU's in float64, by masks and extents of tiles; the table of
+// operations has the rest.
 #include <gtest/gtest.h>
 
 #include "tests/gpu/on_gpu.h"
@@ -71,23 +72,6 @@ TEST_F(GpuAttention, WithMasks) {
   check({2, 1, 1, 40, 16}, 40, 16, {.scale = 0.25, .causal = true}, {.segments = true}, "documents");
   check({2, 2, 1, 7, 16}, 35, 16, {.scale = 0.25}, {.bias = true}, "a bias");
   check({2, 1, 2, 34, 16}, 34, 16, {.scale = 0.25, .causal = true}, {.drops = true}, "dropout");
-}
-
-TEST_F(GpuAttention, RotaryEmbedding) {
-  for (const bool interleaved : {false, true}) {
-    for (const bool back : {false, true}) {
-      Arg cosines = random_arg({2, 7, 3}, generator), sines = random_arg({2, 7, 3}, generator);
-      cosines.follows = sines.follows = false;
-      const std::vector<Arg> args = {random_arg({2, 3, 7, 8}, generator), cosines, sines,
-                                     zeros_arg({2, 3, 7, 8})};
-      for (const DType dtype : kFloats) {
-        compare(*gpu, dtype, args, bound_of(dtype, 2), "rotary",
-                [&](Kernels& kernels, const std::vector<View>& v) {
-                  kernels.rotary(v[0], v[1], v[2], interleaved, back, v[3]);
-                });
-      }
-    }
-  }
 }
 
 }  // namespace

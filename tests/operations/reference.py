@@ -182,18 +182,19 @@ def sgd(parameters, o):
                            o.get("weight_decay", 0), o.get("nesterov", False), foreach=False)
 
 
-def adamw(parameters, o):
-    return torch.optim.AdamW(parameters, o["lr"], (o.get("beta1", 0.9), o.get("beta2", 0.999)), o.get("eps", 1e-8),
-                             o.get("weight_decay", 0), foreach=False)
+def adam(kind):
+    return lambda parameters, o: kind(parameters, o["lr"], (o.get("beta1", 0.9), o.get("beta2", 0.999)),
+                                      o.get("eps", 1e-8), o.get("weight_decay", 0), foreach=False)
 
 
 def rmsprop(parameters, o):
-    return torch.optim.RMSprop(parameters, o["lr"], weight_decay=o.get("weight_decay", 0),
-                               momentum=o.get("momentum", 0), centered=o.get("centered", False), foreach=False)
+    return torch.optim.RMSprop(parameters, o["lr"], o.get("alpha", 0.99), o.get("eps", 1e-8), o.get("weight_decay", 0),
+                               o.get("momentum", 0), o.get("centered", False), foreach=False)
 
 
 def adagrad(parameters, o):
-    return torch.optim.Adagrad(parameters, 0.1, o["lr_decay"], o["weight_decay"], foreach=False)
+    return torch.optim.Adagrad(parameters, 0.1, o.get("lr_decay", 0), o.get("weight_decay", 0), o.get("initial", 0),
+                               foreach=False)
 
 
 def finite(t):
@@ -248,7 +249,8 @@ OPERATIONS = {
     "channels_last": one(lambda t, o: t["x"].contiguous(memory_format=torch.channels_last)),
     "index_select": one(lambda t, o: torch.index_select(t["x"], o.get("dim", 0), t["index"])),
     "sgd": optimize(sgd),
-    "adamw": optimize(adamw),
+    "adam": optimize(adam(torch.optim.Adam)),
+    "adamw": optimize(adam(torch.optim.AdamW)),
     "rmsprop": optimize(rmsprop),
     "adagrad": optimize(adagrad),
     "unscale": unscale,

@@ -11,12 +11,11 @@
 namespace dtrain::test {
 namespace {
 
-/// Steps with the gradients g0, g1 and g2, as far as there are any.
+/// Steps with the gradients g0, g1, …, as far as there are any.
 Results optimize(Optimizer& optimizer, const Case& c) {
   Tensor parameter = c.base("p");
-  for (const char* const name : {"g0", "g1", "g2"}) {
-    if (!c.tensor(name).defined()) break;
-    parameter.set_grad(c.tensor(name));
+  for (int step = 0; c.tensor("g" + std::to_string(step)).defined(); ++step) {
+    parameter.set_grad(c.tensor("g" + std::to_string(step)));
     optimizer.step();
   }
   parameter.zero_grad();
@@ -43,21 +42,28 @@ void add_optimizers(Table& table) {
                       .weight_decay = decay(c),
                       .nesterov = c.flag("nesterov")};
   });
-  table["adamw"] = optimizer<AdamW>([](const Case& c) {
-    return AdamWOptions{.lr = lr(c),
-                        .beta1 = c.number("beta1", 0.9),
-                        .beta2 = c.number("beta2", 0.999),
-                        .eps = c.number("eps", 1e-8),
-                        .weight_decay = decay(c)};
-  });
+  const auto adam_of = []<class Options>(const Case& c, Options) {
+    return Options{.lr = lr(c),
+                   .beta1 = c.number("beta1", 0.9),
+                   .beta2 = c.number("beta2", 0.999),
+                   .eps = c.number("eps", 1e-8),
+                   .weight_decay = decay(c)};
+  };
+  table["adam"] = optimizer<Adam>([adam_of](const Case& c) { return adam_of(c, AdamOptions{}); });
+  table["adamw"] = optimizer<AdamW>([adam_of](const Case& c) { return adam_of(c, AdamWOptions{}); });
   table["rmsprop"] = optimizer<RmsProp>([](const Case& c) {
     return RmsPropOptions{.lr = lr(c),
+                          .alpha = c.number("alpha", 0.99),
+                          .eps = c.number("eps", 1e-8),
                           .weight_decay = decay(c),
                           .momentum = c.number("momentum", 0),
                           .centered = c.flag("centered")};
   });
   table["adagrad"] = optimizer<Adagrad>([](const Case& c) {
-    return AdagradOptions{.lr = lr(c), .lr_decay = c.number("lr_decay", 0), .weight_decay = decay(c)};
+    return AdagradOptions{.lr = lr(c),
+                          .lr_decay = c.number("lr_decay", 0),
+                          .weight_decay = decay(c),
+                          .initial_accumulator_value = c.number("initial", 0)};
   });
 }
 
