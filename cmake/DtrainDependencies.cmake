@@ -1,6 +1,6 @@
 # Finds what dtrain is built from and remembers it for the table that closes the configure step.
 # Required: nlohmann_json, fmt, zlib, OpenSSL. Optional (DTRAIN_WITH_*): oneDNN, OpenMP, Gloo, MPI, CUDA, NCCL, cuDNN, libevent,
-# PCRE2, utf8proc.
+# PCRE2, utf8proc, libjpeg-turbo, libpng, libwebp.
 
 # dtrain_record(name found version purpose how_to_get)
 function(dtrain_record name found version purpose how)
@@ -92,7 +92,7 @@ if(NOT DTRAIN_WITH_LIBEVENT STREQUAL "OFF")
 endif()
 dtrain_settle(LIBEVENT "${found_libevent}" "${LIBEVENT_VERSION}" "live reports" "apt install libevent-dev")
 
-foreach(library PCRE2 UTF8PROC)
+foreach(library PCRE2 UTF8PROC JPEG PNG WEBP)
   set(found_${library} OFF)
   if(NOT DTRAIN_WITH_${library} STREQUAL "OFF")
     find_package(Dtrain${library} QUIET)
@@ -101,6 +101,9 @@ foreach(library PCRE2 UTF8PROC)
 endforeach()
 dtrain_settle(PCRE2 "${found_PCRE2}" "${PCRE2_VERSION}" "any tokenizer's patterns" "apt install libpcre2-dev")
 dtrain_settle(UTF8PROC "${found_UTF8PROC}" "${UTF8PROC_VERSION}" "tokenizers that normalize text" "apt install libutf8proc-dev")
+dtrain_settle(JPEG "${found_JPEG}" "${JPEG_VERSION}" "JPEG pictures (libjpeg-turbo)" "apt install libjpeg62-turbo-dev (Ubuntu: libjpeg-turbo8-dev)")
+dtrain_settle(PNG "${found_PNG}" "${PNG_VERSION}" "PNG pictures" "apt install libpng-dev")
+dtrain_settle(WEBP "${found_WEBP}" "${WEBP_VERSION}" "WebP pictures" "apt install libwebp-dev")
 
 include(DtrainMpi)
 include(DtrainCuda)

@@ -27,6 +27,7 @@ set(DTRAIN_INTERNAL_HEADERS
   "runtime/base/(blocked_signals|check|start_thread|terminal|files/(durable_file|module_file))\\.h"
   "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|shard_index|snapshot_copy|writer_lock|json/.*)\\.h"
   "runtime/data/(cache/.*|formats/.*|sources/(class_labels|csv_source|idx_source|npy_source|open_files|pixels|source_spec)\\.h)"
+  "runtime/data/images/formats\\.h"
   "runtime/data/tokens/(patterns|tokenizer_files|train_bpe|unicode|shards/.*)\\.h"
   "runtime/device/(cpu|cuda)/.*"
   "runtime/device/(checked_kernels|dtype_dispatch|elementary|functors|kernel_checks|kernel_flops|optimizer_rules|philox|timed_kernels)\\.h"
@@ -65,6 +66,9 @@ set(package_of_ZLIB::ZLIB ZLIB)
 set(package_of_dtrain::onednn dtrain_onednn)
 set(package_of_dtrain::pcre2 dtrain_pcre2)
 set(package_of_dtrain::utf8proc dtrain_utf8proc)
+set(package_of_dtrain::jpeg dtrain_jpeg)
+set(package_of_dtrain::png dtrain_png)
+set(package_of_dtrain::webp dtrain_webp)
 
 set(DTRAIN_COMPONENTS "")
 set(DTRAIN_COMPONENT_NEEDS "")
@@ -143,6 +147,15 @@ if(DTRAIN_HAVE_PCRE2)
 endif()
 if(DTRAIN_HAVE_UTF8PROC)
   string(APPEND CPACK_DEBIAN_PACKAGE_SUGGESTS ", libutf8proc-dev")
+endif()
+if(DTRAIN_HAVE_JPEG)
+  string(APPEND CPACK_DEBIAN_PACKAGE_SUGGESTS ", libjpeg62-turbo-dev")
+endif()
+if(DTRAIN_HAVE_PNG)
+  string(APPEND CPACK_DEBIAN_PACKAGE_SUGGESTS ", libpng-dev")
+endif()
+if(DTRAIN_HAVE_WEBP)
+  string(APPEND CPACK_DEBIAN_PACKAGE_SUGGESTS ", libwebp-dev")
 endif()
 if(DTRAIN_HAVE_GLOO)
   string(APPEND CPACK_DEBIAN_PACKAGE_SUGGESTS ", libgloo-dev")

@@ -11,7 +11,7 @@ option(DTRAIN_BUILD_BENCHMARKS "Build the benchmarks in tests/bench" OFF)
 option(DTRAIN_WERROR "Treat compiler warnings as errors" OFF)
 set(DTRAIN_SANITIZE "" CACHE STRING "Sanitizers for every target: address,undefined or thread")
 
-foreach(feature CUDA NCCL CUDNN MPI GLOO ONEDNN OPENMP LIBEVENT PCRE2 UTF8PROC)
+foreach(feature CUDA NCCL CUDNN MPI GLOO ONEDNN OPENMP LIBEVENT PCRE2 UTF8PROC JPEG PNG WEBP)
   set(DTRAIN_WITH_${feature} AUTO CACHE STRING "AUTO builds it when found, ON fails when it is missing, OFF leaves it out")
   set_property(CACHE DTRAIN_WITH_${feature} PROPERTY STRINGS AUTO ON OFF)
   if(NOT DTRAIN_WITH_${feature} MATCHES "^(AUTO|ON|OFF)$")

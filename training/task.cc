@@ -17,7 +17,10 @@ double Evaluation::operator[](std::string_view metric) const {
 }
 
 Splits Task::open(const DataRequest& request) const {
-  return open_splits(request.dataset, {.data_dir = request.data_dir, .log = request.log});
+  return open_splits(request.dataset, {.data_dir = request.data_dir,
+                                       .log = request.log,
+                                       .augment = request.augment,
+                                       .on_bad_sample = request.on_bad_sample});
 }
 
 std::size_t Task::input_field(std::span<const std::string> /*names*/) const { return 0; }

@@ -11,7 +11,11 @@ namespace dtrain {
 TrainingData::TrainingData(const TrainConfig& config, const Task& task, DataShare share,
                            const std::shared_ptr<Device>& device, Log& log, SpanRecorder* spans)
     : global_batch_(config.batch.global), parts_(share.parts) {
-  const DataRequest request{.dataset = config.dataset, .data_dir = config.data_dir, .log = &log};
+  const DataRequest request{.dataset = config.dataset,
+                            .data_dir = config.data_dir,
+                            .log = &log,
+                            .augment = config.augment,
+                            .on_bad_sample = config.on_bad_sample};
   Splits splits = task.open(request);
   train_ = std::move(splits.train);
   test_ = std::move(splits.test);

@@ -24,6 +24,7 @@ constexpr OptionSpec kOptions[] = {
     {"task", "What to evaluate", "NAME", "", "task; unset: the checkpoint's"},
     {"dataset", "What to evaluate", "NAME", "", "data set; unset: the checkpoint's"},
     {"data-dir", "What to evaluate", "DIR", "", "folder of the data set's files; unset: where Debian's package puts them"},
+    {"on-bad-sample", "What to evaluate", "HOW", "stop", "a picture that cannot be decoded: stop, or skip (report it and take the next one in its place)"},
     {"batch-size", "What to evaluate", "N", "256", "samples per worker and batch"},
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
     {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, tcp, gloo or mpi"},
@@ -98,9 +99,12 @@ ExitCode run_eval(const Invocation& invocation) {
   const std::string model = option_or(options, "model", weights);
   const auto task = make_task(option_or(options, "task", weights, std::string(default_task(model))), model,
                               [&](TransformerShape& shape) { adjust(weights, shape); });
-  const Splits splits = task->open({.dataset = option_or(options, "dataset", weights),
-                                    .data_dir = options.has("data-dir") ? options.text("data-dir") : "",
-                                    .log = &log});
+  const Splits splits = task->open(
+      {.dataset = option_or(options, "dataset", weights),
+       .data_dir = options.has("data-dir") ? options.text("data-dir") : "",
+       .log = &log,
+       .on_bad_sample = options.choice("on-bad-sample", {"stop", "skip"}) == "skip" ? OnBadSample::skip
+                                                                                    : OnBadSample::stop});
   const DataFingerprint data = fingerprint(*splits.train, *splits.test);
   check_data(weights, data, !options.has("dataset") && *placement.rank == 0, log);
   const auto& source = splits.test;

@@ -7,7 +7,7 @@ build_packages=(cmake ninja-build g++ nlohmann-json3-dev libfmt-dev zlib1g-dev l
 # Built in where they are found; configure says what is lost without each. (Debian's oneDNN cannot be found by CMake
 # without OpenCL's headers.)
 build_extras=(libdnnl-dev ocl-icd-opencl-dev libgloo-dev libopenmpi-dev openmpi-bin libevent-dev
-  libpcre2-dev libutf8proc-dev dataset-fashion-mnist)
+  libpcre2-dev libutf8proc-dev libjpeg62-turbo-dev libpng-dev libwebp-dev dataset-fashion-mnist)
 # The one-machine labs of cluster/lab; their tests are skipped without.
 lab_packages=(munge slurmctld slurmd slurm-client iproute2)
 # A browser without a window, for the tests of pages; they are skipped without.

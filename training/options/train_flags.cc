@@ -7,6 +7,10 @@ static void parse_value(const std::string& text, Compression& value) { value = c
 static void parse_value(const std::string& text, StageCut& value) { value = parse_stages(text); }
 static void parse_value(const std::string& text, Precision& value) { value = precision_named(text); }
 static void parse_value(const std::string& text, Backend& value) { value = backend_named(text); }
+static void parse_value(const std::string& text, Augmentation& value) { value = augmentation_named(text); }
+static void parse_value(const std::string& text, OnBadSample& value) {
+  value = text == "skip" ? OnBadSample::skip : OnBadSample::stop;
+}
 static void parse_value(const std::string& text, LrKind& value) { value = parse_lr_kind(text); }
 static void parse_value(const std::string& text, ServerUpdate& value) {
   value = text == "async" ? ServerUpdate::async : ServerUpdate::sync;

@@ -15,6 +15,8 @@
 #include "parallel/sync/sharded/shard_exchange.h"
 #include "runtime/autograd/autocast.h"
 #include "runtime/base/options.h"
+#include "runtime/data/bad_samples.h"
+#include "runtime/data/images/transform.h"
 #include "runtime/optim/lr_schedule.h"
 
 namespace dtrain {

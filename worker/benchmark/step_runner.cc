@@ -28,7 +28,12 @@ StepRunner::StepRunner(const TrainConfig& config, const Task& task, Communicator
                .patience = config.collective_timeout,
                .timer = {&clock_, spans}},
               log) {
-  const auto source = task.open({.dataset = config.dataset, .data_dir = config.data_dir, .log = &log}).train;
+  const auto source = task.open({.dataset = config.dataset,
+                                 .data_dir = config.data_dir,
+                                 .log = &log,
+                                 .augment = config.augment,
+                                 .on_bad_sample = config.on_bad_sample})
+                          .train;
   batch_ = load_batch(source);
   const Deadline deadline = Deadline::after(config_.collective_timeout);
   engine_.prepare({.build =

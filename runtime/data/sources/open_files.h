@@ -1,10 +1,13 @@
-// Data sets in the user's own files, as --dataset names them: "csv:…", "npy:…", "text:…" and
-// "tokens:…".
+// Data sets in the user's own files, as --dataset names them: "csv:…", "npy:…", "text:…", "tokens:…" and
+// "folder:…".
 #pragma once
 
 #include <filesystem>
 #include <string_view>
 
+#include "runtime/base/log.h"
+#include "runtime/data/bad_samples.h"
+#include "runtime/data/images/transform.h"
 #include "runtime/data/sources/split.h"
 
 namespace dtrain {
@@ -30,5 +33,19 @@ Splits open_text(std::string_view spec, const std::filesystem::path& folder);
 /// Throws UsageError for another syntax, DataError for a file that is none (open_token_file()) or another
 /// tokenizer's.
 Splits open_tokens(std::string_view spec, const std::filesystem::path& folder);
+
+/// How pictures are used, beside what their name says.
+struct OpenPictureOptions {
+  Augmentation augment = Augmentation::none;
+  OnBadSample on_bad_sample = OnBadSample::stop;
+  Log* log = nullptr;  ///< borrowed as long as the sources live; null: silent
+};
+
+/// Opens what stands behind "folder:": DIR[,size=N][,resize=N][,test=DIR|split=SHARE][,split-seed=N]. Samples
+/// are the pictures of a folder of classes (open_picture_folder), image float32 [3, size, size]
+/// (PictureSource; 224 by default, from a short side of `resize`, eight sevenths of it) and label int64 [];
+/// nine in ten are trained on unless it says otherwise.
+Splits open_pictures(std::string_view spec, const std::filesystem::path& folder,
+                     const OpenPictureOptions& how);
 
 }  // namespace dtrain

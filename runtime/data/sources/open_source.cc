@@ -69,7 +69,7 @@ std::shared_ptr<const Source> open_cifar10(const KnownSource& known, const fs::p
 }
 
 constexpr std::string_view kSyntheticPrefix = "synthetic:", kCsvPrefix = "csv:", kNpyPrefix = "npy:",
-                           kTextPrefix = "text:", kTokensPrefix = "tokens:";
+                           kTextPrefix = "text:", kTokensPrefix = "tokens:", kFolderPrefix = "folder:";
 
 constexpr std::array kKnownSources = {
     KnownSource{"fashion-mnist", "/usr/share/datasets/fashion-mnist",
@@ -86,7 +86,16 @@ fs::path cache_directory(const std::string& option) {
 }
 
 // The user's own files; nothing for other names.
-std::optional<Splits> open_own_files(std::string_view name, const std::string& data_dir) {
+std::optional<Splits> open_own_files(std::string_view name, const OpenSourceOptions& options) {
+  const std::string& data_dir = options.data_dir;
+  if (name.starts_with(kFolderPrefix))
+    return open_pictures(name.substr(kFolderPrefix.size()), data_dir,
+                         {options.augment, options.on_bad_sample, options.log});
+  if (options.augment != Augmentation::none) {
+    throw UsageError(
+        fmt::format("augment: expected none, or pictures in files (folder:...), got \"{}\" for {}",
+                    name_of(options.augment), name));
+  }
   if (name.starts_with(kCsvPrefix)) return open_csv(name.substr(kCsvPrefix.size()), data_dir);
   if (name.starts_with(kNpyPrefix)) return open_npy(name.substr(kNpyPrefix.size()), data_dir);
   if (name.starts_with(kTextPrefix)) return open_text(name.substr(kTextPrefix.size()), data_dir);
@@ -98,13 +107,13 @@ std::optional<Splits> open_own_files(std::string_view name, const std::string& d
 
 std::shared_ptr<const Source> open_source(std::string_view name, Split split,
                                           const OpenSourceOptions& options) {
+  if (const auto splits = open_own_files(name, options))
+    return split == Split::train ? splits->train : splits->test;
   if (name.starts_with(kSyntheticPrefix)) {
     const SyntheticSpec spec = parse_synthetic(name.substr(kSyntheticPrefix.size()));
     return std::make_shared<SyntheticSource>(fmt::format("{} {}", name, name_of(split)), spec,
                                              split == Split::train ? 1 : 2);
   }
-  if (const auto splits = open_own_files(name, options.data_dir))
-    return split == Split::train ? splits->train : splits->test;
   for (const KnownSource& known : kKnownSources) {
     if (known.name != name) continue;
     NullLog silence;
@@ -115,13 +124,13 @@ std::shared_ptr<const Source> open_source(std::string_view name, Split split,
   }
   throw UsageError(
       fmt::format("dataset: expected one of {}, synthetic:CxHxW,classes,N, csv:FILE,..., npy:NAME=FILE,..., "
-                  "text:FILE,... or tokens:PATTERN,..., "
+                  "text:FILE,..., tokens:PATTERN,... or folder:DIR,..., "
                   "got \"{}\"",
                   fmt::join(source_names(), ", "), name));
 }
 
 Splits open_splits(std::string_view name, const OpenSourceOptions& options) {
-  if (auto splits = open_own_files(name, options.data_dir)) return *std::move(splits);
+  if (auto splits = open_own_files(name, options)) return *std::move(splits);
   return {open_source(name, Split::train, options), open_source(name, Split::test, options)};
 }
 

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "runtime/base/log.h"
+#include "runtime/data/bad_samples.h"
+#include "runtime/data/images/transform.h"
 #include "runtime/data/sources/split.h"
 
 namespace dtrain {
@@ -15,7 +17,9 @@ struct OpenSourceOptions {
   std::string data_dir;  ///< folder of the files; empty: where the data set's package puts them, or the
                          ///< current folder for the user's own files
   std::string cache_dir = "auto";  ///< "auto": default_data_cache_directory(); "off": none; else a folder
-  Log* log = nullptr;              ///< borrowed during the call; null: silent
+  Log* log = nullptr;              ///< borrowed, of pictures as long as the sources live; null: silent
+  Augmentation augment = Augmentation::none;      ///< of pictures in files, in training
+  OnBadSample on_bad_sample = OnBadSample::stop;  ///< of pictures in files
 };
 
 /// Opens and validates one split; after it returns, no step can fail for what is in the files. With the cache
@@ -28,8 +32,8 @@ std::shared_ptr<const Source> open_source(std::string_view name, Split split,
 /// Both splits, as open_source opens them. A file they share is read once.
 Splits open_splits(std::string_view name, const OpenSourceOptions& options = {});
 
-/// Names that open_source knows, in order; beside them are synthetic:…, csv:…, npy:…, text:… and
-/// tokens:….
+/// Names that open_source knows, in order; beside them are synthetic:…, csv:…, npy:…, text:…, tokens:… and
+/// folder:….
 std::vector<std::string> source_names();
 
 }  // namespace dtrain

@@ -1,0 +1,146 @@
+// A folder of classes, each a folder of pictures.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+
+#include "runtime/base/error.h"
+#include "runtime/base/fd.h"
+#include "runtime/data/images/files/picture_files.h"
+
+namespace dtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMostDepth = 64;  // of folders: a link to a folder above itself has no end
+
+/// The endings that torchvision takes for pictures.
+constexpr std::array<std::string_view, 9> kEndings = {".jpg", ".jpeg", ".png",  ".ppm", ".bmp",
+                                                      ".pgm", ".tif",  ".tiff", ".webp"};
+
+bool is_named_as_picture(std::string name) {
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return std::ranges::any_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+/// The names in one folder, in order.
+struct Listing {
+  std::vector<std::string> folders, files;
+};
+
+Listing list(const std::string& directory) {
+  Listing listing;
+  std::error_code error;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    std::error_code ignored;  // a link that leads nowhere is a file to ImageFolder, too
+    (at->is_directory(ignored) ? listing.folders : listing.files).push_back(at->path().filename().string());
+  }
+  if (error) throw SystemError("list the folder " + directory, error.value());
+  std::ranges::sort(listing.folders);
+  std::ranges::sort(listing.files);
+  return listing;
+}
+
+/// A folder with files, its path relative to the class's.
+struct Found {
+  std::string path;
+  std::vector<std::string> files;
+};
+
+void walk(const std::string& root, const std::string& path, int depth, std::vector<Found>& found) {
+  if (depth > kMostDepth) {
+    throw DataError(root + path, -1, fmt::format("at most {} folders in one another", kMostDepth),
+                    "more; is there a link to a folder above it?");
+  }
+  Listing listing = list(root + path);
+  std::erase_if(listing.files, [](const std::string& name) { return !is_named_as_picture(name); });
+  if (!listing.files.empty()) found.push_back({path, std::move(listing.files)});
+  for (const std::string& folder : listing.folders) walk(root, path + "/" + folder, depth + 1, found);
+}
+
+/// Paths in one piece of memory: there may be millions.
+class PictureFolder final : public PictureFiles {
+ public:
+  explicit PictureFolder(std::string directory) : directory_(std::move(directory)) {
+    classes_ = list(directory_).folders;
+    if (classes_.empty())
+      throw DataError(directory_, -1, "a folder for each class, with pictures in it", "no folder");
+    for (std::size_t i = 0; i < classes_.size(); ++i) add_class(static_cast<std::int32_t>(i));
+  }
+
+  std::int64_t size() const noexcept override { return static_cast<std::int64_t>(labels_.size()); }
+  const std::vector<std::string>& classes() const noexcept override { return classes_; }
+  std::int64_t label(std::int64_t index) const noexcept override {
+    return labels_[static_cast<std::size_t>(index)];
+  }
+  EncodedPicture read(std::int64_t index, std::vector<std::uint8_t>& memory) const override;
+
+ private:
+  void add_class(std::int32_t number);
+  std::string path(std::int64_t index) const {
+    const auto at = static_cast<std::size_t>(index);
+    return directory_ + "/" + paths_.substr(ends_[at], ends_[at + 1] - ends_[at]);
+  }
+
+  std::string directory_;
+  std::vector<std::string> classes_;
+  std::vector<std::int32_t> labels_;
+  std::string paths_;  ///< relative to the folder, one behind the other
+  std::vector<std::size_t> ends_{0};
+};
+
+void PictureFolder::add_class(std::int32_t number) {
+  const std::string& name = classes_[static_cast<std::size_t>(number)];
+  const std::string root = directory_ + "/" + name;
+  std::vector<Found> found;
+  walk(root, "", 0, found);
+  std::ranges::sort(found, {}, &Found::path);  // as whole texts: "a b" comes before "a/b"
+  const std::size_t before = labels_.size();
+  for (const Found& folder : found) {
+    for (const std::string& file : folder.files) {
+      paths_ += name + folder.path + "/" + file;
+      ends_.push_back(paths_.size());
+      labels_.push_back(number);
+    }
+  }
+  if (labels_.size() == before) {
+    throw DataError(root, -1, "a picture at least of each class (.jpg, .jpeg, .png, .webp)",
+                    "none; remove the folder, or put pictures there");
+  }
+}
+
+/// Throws SystemError naming `path`.
+[[noreturn]] void fail(const char* call, const std::string& path) {
+  throw SystemError(std::string(call) + " " + path, errno);
+}
+
+EncodedPicture PictureFolder::read(std::int64_t index, std::vector<std::uint8_t>& memory) const {
+  std::string name = path(index);
+  const UniqueFd file(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) fail("open", name);
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) fail("stat", name);
+  if (!S_ISREG(status.st_mode)) throw DataError(name, -1, "a file", "something else");
+  memory.resize(static_cast<std::size_t>(status.st_size));
+  for (std::size_t done = 0; done < memory.size();) {
+    const ssize_t count = ::read(file.get(), memory.data() + done, memory.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail("read", name);
+    if (count == 0) memory.resize(done);
+    done += static_cast<std::size_t>(count);
+  }
+  return {memory, std::move(name), 0};
+}
+
+}  // namespace
+
+std::shared_ptr<const PictureFiles> open_picture_folder(const std::string& directory) {
+  return std::make_shared<const PictureFolder>(directory);
+}
+
+}  // namespace dtrain

@@ -1,0 +1,42 @@
+// Labelled pictures as samples: read, decoded and transformed by the thread that asks.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/data/bad_samples.h"
+#include "runtime/data/images/files/picture_files.h"
+#include "runtime/data/images/transform.h"
+#include "runtime/data/source.h"
+
+namespace dtrain {
+
+/// How pictures become samples.
+struct PictureOptions {
+  int size = 224;    ///< of a side of the image
+  int resize = 256;  ///< of the short side it is cut from where nothing is drawn
+  Augmentation augmentation = Augmentation::none;
+};
+
+/// Samples are `image` float32 [3, size, size], normalised (PictureTransform), and `label` int64 [].
+class PictureSource final : public Source {
+ public:
+  /// `bad` may be shared by several sources of the same files.
+  PictureSource(std::string name, std::shared_ptr<const PictureFiles> files, const PictureOptions& options,
+                std::shared_ptr<BadSamples> bad);
+
+  std::string name() const override { return name_; }
+  std::int64_t size() const noexcept override { return files_->size(); }
+  std::span<const Field> fields() const noexcept override { return fields_; }
+  void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override;
+
+ private:
+  std::string name_;
+  std::shared_ptr<const PictureFiles> files_;
+  std::shared_ptr<BadSamples> bad_;
+  PictureTransform transform_;
+  std::vector<Field> fields_;
+};
+
+}  // namespace dtrain

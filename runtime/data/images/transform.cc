@@ -1,0 +1,115 @@
+#include "runtime/data/images/transform.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "runtime/base/error.h"
+#include "runtime/data/images/draws.h"
+#include "runtime/data/images/resize.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::array<std::string_view, 2> kNames = {"none", "imagenet"};
+constexpr std::array kMean = {0.485F, 0.456F, 0.406F}, kDeviation = {0.229F, 0.224F, 0.225F};
+
+/// A number for each byte of each channel.
+using NumberTable = std::array<std::array<float, 256>, 3>;
+
+NumberTable make_numbers() {
+  NumberTable table;
+  for (std::size_t c = 0; c < table.size(); ++c) {
+    for (std::size_t byte = 0; byte < table[c].size(); ++byte)
+      table[c][byte] = (static_cast<float>(byte) / 255.0F - kMean[c]) / kDeviation[c];
+  }
+  return table;
+}
+
+void write_numbers(const PictureView& pixels, bool mirrored, const View& image) {
+  static const NumberTable numbers = make_numbers();
+  const std::int64_t step = mirrored ? -image.strides[2] : image.strides[2];
+  for (std::int64_t c = 0; c < 3; ++c) {
+    const auto& table = numbers[static_cast<std::size_t>(c)];
+    for (int y = 0; y < pixels.height; ++y) {
+      float* out = image.as<float>() + c * image.strides[0] + y * image.strides[1];
+      if (mirrored) out += (pixels.width - 1) * image.strides[2];
+      const std::uint8_t* pixel = pixels.row(y) + c;
+      for (int x = 0; x < pixels.width; ++x, pixel += 3, out += step) *out = table[*pixel];
+    }
+  }
+}
+
+/// What a thread keeps from picture to picture.
+struct Scratch {
+  Picture decoded;
+  ResizeMemory resized;
+};
+
+Scratch& scratch() {
+  thread_local Scratch memory;
+  return memory;
+}
+
+/// Resize(short_side): the long side is cut to a whole number.
+PictureSize with_short_side(PictureSize size, int short_side) {
+  const auto long_side = [&](int a, int b) {
+    return static_cast<int>(static_cast<double>(static_cast<std::int64_t>(short_side) * a) / b);
+  };
+  return size.width <= size.height ? PictureSize{short_side, long_side(size.height, size.width)}
+                                   : PictureSize{long_side(size.width, size.height), short_side};
+}
+
+}  // namespace
+
+std::span<const std::string_view> augmentation_names() noexcept { return kNames; }
+
+std::string_view name_of(Augmentation augmentation) noexcept {
+  return kNames[static_cast<std::size_t>(augmentation)];
+}
+
+Augmentation augmentation_named(std::string_view name) {
+  const auto found = std::ranges::find(kNames, name);
+  if (found != kNames.end()) return static_cast<Augmentation>(found - kNames.begin());
+  throw UsageError(fmt::format("augment: expected one of {}, got \"{}\"", fmt::join(kNames, ", "), name));
+}
+
+PictureTransform::PictureTransform(int size, int resize, Augmentation augmentation)
+    : size_(size), resize_(resize), augmentation_(augmentation) {
+  if (size < 1 || resize < size) {
+    throw UsageError(fmt::format(
+        "pictures: expected a size of at least 1 and a short side of at least that, got {} and {}", size,
+        resize));
+  }
+}
+
+PictureView PictureTransform::middle(PictureDecoder& picture) const {
+  const PictureSize size = picture.size();
+  const PictureView whole = picture.decode({0, 0, size.width, size.height}, scratch().decoded);
+  const PictureView resized =
+      resize(whole, with_short_side(size, resize_), Filter::bilinear, scratch().resized);
+  return resized.part({draws::rounded((resized.width - size_) / 2.0),
+                       draws::rounded((resized.height - size_) / 2.0), size_, size_});
+}
+
+template <class Words>
+void PictureTransform::apply(PictureDecoder& picture, Words& words, const View& image) const {
+  if (augmentation_ == Augmentation::none) return write_numbers(middle(picture), false, image);
+  const Region crop = draws::random_resized_crop(words, picture.size());
+  const PictureView part = picture.decode(crop, scratch().decoded);
+  const PictureView resized = resize(part, {size_, size_}, Filter::bilinear, scratch().resized);
+  write_numbers(resized, draws::flip(words), image);
+}
+
+void PictureTransform::operator()(PictureDecoder& picture, KeyedGenerator& generator,
+                                  const View& image) const {
+  apply(picture, generator, image);
+}
+
+void PictureTransform::operator()(PictureDecoder& picture, Generator& generator, const View& image) const {
+  apply(picture, generator, image);
+}
+
+}  // namespace dtrain

@@ -1,0 +1,59 @@
+"""Writes made/ (small pictures of every kind) and golden.json: CRC-32 of what Pillow and torchvision make of them.
+
+usage: make_golden.py    (with pillow and torchvision; another version of Pillow may write other files)
+"""
+import json, pathlib, random, shutil, sys, zlib
+
+import numpy as np
+import PIL
+import torch
+import torchvision
+from PIL import Image
+from torchvision import transforms
+
+here = pathlib.Path(__file__).parent
+sys.path.insert(0, str(here.parent.parent / "strangers" / "pictures"))
+from made_pictures import make_pictures, save, picture
+
+NORMALIZE = [transforms.ToTensor(), transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
+
+
+def crc(array):
+    return zlib.crc32(np.ascontiguousarray(array).tobytes())
+
+
+def expected_of(path):
+    with Image.open(path) as opened:
+        theirs = opened.convert("RGB")
+    pixels, rng = np.asarray(theirs), random.Random(path.name)
+    width, height = rng.randint(1, theirs.width), rng.randint(1, theirs.height)
+    left, top = rng.randint(0, theirs.width - width), rng.randint(0, theirs.height - height)
+    entry = {"file": path.name, "width": theirs.width, "height": theirs.height, "crc32": crc(pixels),
+             "part": [left, top, width, height], "part_crc32": crc(pixels[top : top + height, left : left + width]),
+             "resized": [], "trained": []}
+    for filter_name, method in (("bilinear", Image.BILINEAR), ("bicubic", Image.BICUBIC)):
+        for size in ((17, 90), (90, 17), (theirs.width, 30), (40, theirs.height), (224, 224)):
+            entry["resized"].append([*size, filter_name, crc(np.asarray(theirs.resize(size, method)))])
+    evaluated = transforms.Compose([transforms.Resize(37), transforms.CenterCrop(32)] + NORMALIZE)
+    trained = transforms.Compose([transforms.RandomResizedCrop(32), transforms.RandomHorizontalFlip()] + NORMALIZE)
+    entry["evaluated"] = crc(evaluated(theirs).numpy())
+    for seed in range(5):
+        torch.manual_seed(seed)
+        entry["trained"].append(crc(trained(theirs).numpy()))
+    return entry
+
+
+def main():
+    made = here / "made"
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir()
+    make_pictures(made, [(61, 45)])
+    save(made, "wide.jpg", picture(150, 8))  # no crop of it fits: the middle is taken
+    golden = {"pillow": PIL.__version__, "torchvision": torchvision.__version__,
+              "pictures": [expected_of(path) for path in sorted(made.iterdir())]}
+    with open(here / "golden.json", "w") as out:
+        out.write("{\"pillow\": \"%s\", \"torchvision\": \"%s\", \"pictures\": [\n" % (golden["pillow"], golden["torchvision"]))
+        out.write(",\n".join(json.dumps(entry) for entry in golden["pictures"]) + "\n]}\n")
+
+
+main()

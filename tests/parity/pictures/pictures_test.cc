@@ -1,0 +1,197 @@
+// Pixels and transforms must be Pillow's and torchvision's, bit for bit (made/ and golden.json, written by
+// make_golden.py).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+#include "runtime/data/images/resize.h"
+#include "runtime/data/images/transform.h"
+#include "tests/support/message_of.h"
+#include "tests/support/temp_dir.h"
+
+namespace dtrain {
+namespace {
+
+using Json = nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::filesystem::path folder() {
+  const char* path = std::getenv("DTRAIN_PICTURES");
+  return path != nullptr ? path : ".";
+}
+
+bool is_left_out([[maybe_unused]] const std::string& name) {
+  bool left_out = false;
+#ifdef DTRAIN_TEST_WITHOUT_JPEG
+  left_out |= name.ends_with(".jpg") && name != "mistyped.jpg";
+#endif
+#ifdef DTRAIN_TEST_WITHOUT_PNG
+  left_out |= name.ends_with(".png") || name == "mistyped.jpg";
+#endif
+#ifdef DTRAIN_TEST_WITHOUT_WEBP
+  left_out |= name.ends_with(".webp");
+#endif
+  return left_out;
+}
+
+/// The pictures that this build can decode, as recorded.
+std::vector<Json> recorded() {
+  std::vector<Json> pictures;
+  const Json all = Json::parse(test::read_file(folder() / "golden.json"));
+  for (const Json& picture : all["pictures"])
+    if (!is_left_out(picture["file"])) pictures.push_back(picture);
+  return pictures;
+}
+
+/// A file's bytes, and a decoder of them.
+struct File {
+  explicit File(const std::string& name) : File(name, test::read_file(folder() / "made" / name)) {}
+  File(std::string name, std::string content) : path(std::move(name)), bytes(std::move(content)) {}
+  std::unique_ptr<PictureDecoder> open() const {
+    return open_picture({{reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}, path, 1000});
+  }
+  PictureView decode(Picture& memory) const {
+    const auto decoder = open();
+    return decoder->decode({0, 0, decoder->size().width, decoder->size().height}, memory);
+  }
+  std::string path, bytes;
+};
+
+std::uint32_t crc_of(const PictureView& view) {
+  uLong crc = 0;
+  for (int y = 0; y < view.height; ++y)
+    crc = crc32_z(crc, view.row(y), 3 * static_cast<std::size_t>(view.width));
+  return static_cast<std::uint32_t>(crc);
+}
+
+std::uint32_t crc_of_transformed(const File& file, Augmentation augmentation, std::uint64_t seed) {
+  std::vector<float> numbers(3 * 32 * 32);
+  const Dims shape{3, 32, 32};
+  Generator generator(seed);
+  PictureTransform(32, 37, augmentation)(*file.open(), generator,
+                                         {numbers.data(), DType::f32, shape, contiguous_strides(shape)});
+  return static_cast<std::uint32_t>(
+      crc32_z(0, reinterpret_cast<const Bytef*>(numbers.data()), numbers.size() * sizeof(float)));
+}
+
+TEST(PictureParity, PixelsOfTheWholeAndOfAPart) {
+  const auto pictures = recorded();
+  for (const Json& expected : pictures) {
+    const File file(expected["file"].get<std::string>());
+    Picture memory;
+    const PictureView whole = file.decode(memory);
+    EXPECT_EQ(whole.width, expected["width"]) << file.path;
+    EXPECT_EQ(whole.height, expected["height"]) << file.path;
+    EXPECT_EQ(crc_of(whole), expected["crc32"]) << file.path;
+    const auto part = expected["part"].get<std::vector<int>>();
+    EXPECT_EQ(crc_of(file.open()->decode({part[0], part[1], part[2], part[3]}, memory)),
+              expected["part_crc32"])
+        << file.path;
+  }
+}
+
+TEST(PictureParity, EveryPartIsAsInTheWhole) {
+  for (const std::string name : {"0-420-False.jpg", "0-420-True.jpg", "0-422-False.jpg", "0-restart.jpg",
+                                 "0-cmyk.jpg", "0-interlaced.png"}) {
+    if (is_left_out(name)) continue;
+    const File file(name);
+    Picture memory, other;
+    const PictureView whole = file.decode(memory);
+    for (const Region& region : {Region{0, 0, 1, 1}, Region{60, 44, 1, 1}, Region{0, 44, 61, 1},
+                                 Region{60, 0, 1, 45}, Region{15, 15, 2, 2}, Region{16, 16, 16, 16},
+                                 Region{17, 1, 30, 43}, Region{1, 31, 59, 14}, Region{0, 0, 61, 45}}) {
+      EXPECT_EQ(crc_of(file.open()->decode(region, other)), crc_of(whole.part(region)))
+          << name << " from " << region.left << ", " << region.top;
+    }
+  }
+}
+
+TEST(PictureParity, Resized) {
+  for (const Json& expected : recorded()) {
+    const File file(expected["file"].get<std::string>());
+    Picture memory;
+    ResizeMemory resized;
+    const PictureView whole = file.decode(memory);
+    for (const Json& c : expected["resized"]) {
+      const Filter filter = c[2] == "bicubic" ? Filter::bicubic : Filter::bilinear;
+      EXPECT_EQ(crc_of(resize(whole, {c[0], c[1]}, filter, resized)), c[3]) << file.path << " " << c.dump();
+    }
+  }
+}
+
+TEST(PictureParity, TransformedForEvaluationAndForTraining) {
+  for (const Json& expected : recorded()) {
+    const File file(expected["file"].get<std::string>());
+    EXPECT_EQ(crc_of_transformed(file, Augmentation::none, 0), expected["evaluated"]) << file.path;
+    const Json& trained = expected["trained"];
+    for (std::size_t seed = 0; seed < trained.size(); ++seed)
+      EXPECT_EQ(crc_of_transformed(file, Augmentation::imagenet, seed), trained[seed])
+          << file.path << " " << seed;
+  }
+}
+
+TEST(Pictures, OnesCutShortAreRefusedForEveryPart) {
+  for (const Json& expected : recorded()) {
+    const File whole(expected["file"].get<std::string>());
+    std::vector<std::size_t> ends = {0, 2, 20, whole.bytes.size() / 2};
+    if (whole.bytes.starts_with("\xff\xd8")) ends.push_back(whole.bytes.size() - 2);
+    for (const std::size_t end : ends) {
+      const File cut("cut.jpg", whole.bytes.substr(0, end));
+      Picture memory;
+      EXPECT_THAT(test::message_of([&] {
+                    cut.open()->decode({0, 0, 1, 1}, memory);
+                  }),
+                  AllOf(HasSubstr("cut.jpg"), HasSubstr("expected")))
+          << whole.path << " until " << end;
+    }
+  }
+}
+
+TEST(Pictures, WhatIsNoneIsRefusedByWhatItIs) {
+  const auto message = [](const std::string& content) {
+    return test::message_of([&] { File("x.jpg", content).open(); });
+  };
+  EXPECT_THAT(message(""),
+              AllOf(HasSubstr("x.jpg"), HasSubstr("JPEG, PNG or WebP"), HasSubstr("an empty file")));
+  EXPECT_THAT(message("GIF89a..."), HasSubstr("GIF"));
+  EXPECT_THAT(message("II*.    "), HasSubstr("TIFF"));
+  EXPECT_THAT(message("hello, world"), HasSubstr("68 65 6c 6c 6f"));
+}
+
+TEST(Pictures, RegionsOutsideAreRefused) {
+  if (is_left_out("0-RGB.png")) GTEST_SKIP() << "built without libpng";
+  const File file("0-RGB.png");
+  Picture memory;
+  for (const Region& region : {Region{0, 0, 0, 1}, Region{-1, 0, 5, 5}, Region{57, 0, 5, 5},
+                               Region{0, 41, 5, 5}, Region{1, 0, INT32_MAX, 1}})
+    EXPECT_THROW(file.open()->decode(region, memory), UsageError) << region.left;
+}
+
+TEST(Pictures, MoreThanPillowDecodesAreRefusedByTheHeader) {
+  if (is_left_out("0-RGB.png")) GTEST_SKIP() << "built without libpng";
+  std::string bytes = File("0-RGB.png").bytes;
+  for (std::size_t at : {std::size_t{16}, std::size_t{20}})
+    bytes.replace(at, 4, std::string("\0\0\xea\x60", 4));
+  const std::uint32_t crc =
+      static_cast<std::uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data() + 12), 17));
+  for (std::size_t i = 0; i < 4; ++i) bytes[29 + i] = static_cast<char>(crc >> (24 - 8 * i));
+  EXPECT_THAT(test::message_of([&] { File("bomb.png", bytes).open(); }),
+              AllOf(HasSubstr("bomb.png"), HasSubstr("178956970"), HasSubstr("60000 x 60000")));
+}
+
+TEST(Pictures, AugmentationsByName) {
+  for (const std::string_view name : augmentation_names()) EXPECT_EQ(name_of(augmentation_named(name)), name);
+  EXPECT_THAT(test::message_of([] { augmentation_named("all"); }),
+              AllOf(HasSubstr("imagenet"), HasSubstr("all")));
+  EXPECT_THROW(PictureTransform(0, 1, Augmentation::none), UsageError);
+  EXPECT_THROW(PictureTransform(33, 32, Augmentation::none), UsageError);
+}
+
+}  // namespace
+}  // namespace dtrain

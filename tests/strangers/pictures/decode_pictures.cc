@@ -1,0 +1,86 @@
+// Pictures as the library decodes and transforms them, for a script that compares them with Pillow's and
+// torchvision's. Each line of standard input is a command, its words separated by tabs; the answer is a line
+// "WIDTH HEIGHT BYTES" with so many bytes behind it, or "error MESSAGE".
+//
+//   whole PATH                        RGB
+//   part PATH LEFT TOP WIDTH HEIGHT   RGB of a region
+//   resize PATH WIDTH HEIGHT FILTER   RGB; bilinear or bicubic
+//   transform PATH SIZE RESIZE AUGMENTATION SEED   float32 [3, SIZE, SIZE], draws as after
+//   torch.manual_seed(SEED)
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <sstream>
+
+#include "runtime/base/error.h"
+#include "runtime/data/images/resize.h"
+#include "runtime/data/images/transform.h"
+
+namespace dtrain {
+namespace {
+
+std::vector<std::uint8_t> content_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw UsageError("cannot open " + path);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+void answer(const PictureView& view) {
+  const std::size_t row_bytes = 3 * static_cast<std::size_t>(view.width);
+  fmt::print("{} {} {}\n", view.width, view.height, row_bytes * static_cast<std::size_t>(view.height));
+  for (int y = 0; y < view.height; ++y) std::fwrite(view.row(y), 1, row_bytes, stdout);
+}
+
+void transform(PictureDecoder& picture, std::istream& words) {
+  int size = 0, resize = 0;
+  std::string augmentation;
+  std::uint64_t seed = 0;
+  words >> size >> resize >> augmentation >> seed;
+  std::vector<float> numbers(3 * static_cast<std::size_t>(size) * static_cast<std::size_t>(size));
+  const Dims shape{3, size, size};
+  Generator generator(seed);
+  PictureTransform(size, resize, augmentation_named(augmentation))(
+      picture, generator, {numbers.data(), DType::f32, shape, contiguous_strides(shape)});
+  fmt::print("{} {} {}\n", size, size, numbers.size() * sizeof(float));
+  std::fwrite(numbers.data(), sizeof(float), numbers.size(), stdout);
+}
+
+void run(const std::string& command, const std::string& path, std::istream& words) {
+  const std::vector<std::uint8_t> bytes = content_of(path);
+  const auto picture = open_picture({bytes, path});
+  Region region{0, 0, picture->size().width, picture->size().height};
+  Picture memory;
+  if (command == "transform") return transform(*picture, words);
+  if (command == "part") words >> region.left >> region.top >> region.width >> region.height;
+  const PictureView view = picture->decode(region, memory);
+  if (command != "resize") return answer(view);
+  PictureSize size;
+  std::string filter;
+  words >> size.width >> size.height >> filter;
+  ResizeMemory resized;
+  answer(resize(view, size, filter == "bicubic" ? Filter::bicubic : Filter::bilinear, resized));
+}
+
+int serve() {
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words(line);
+    std::string command, path;
+    std::getline(words, command, '\t');
+    std::getline(words, path, '\t');
+    try {
+      run(command, path, words);
+    } catch (const Error& error) {
+      fmt::print("error {}\n", error.what());
+    }
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace dtrain
+
+int main() { return dtrain::serve(); }

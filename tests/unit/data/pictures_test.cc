@@ -1,0 +1,203 @@
+// Pictures in folders as samples: which there are, in which order, what is drawn, and what becomes of bad
+// ones.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "runtime/base/error.h"
+#include "runtime/data/images/files/picture_source.h"
+#include "runtime/data/loader.h"
+#include "runtime/data/sources/open_source.h"
+#include "tests/support/message_of.h"
+#include "tests/support/sample.h"
+#include "tests/support/temp_dir.h"
+#include "tests/unit/data/fake_device.h"
+
+namespace dtrain {
+namespace {
+
+namespace fs = std::filesystem;
+using test::message_of;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+/// One that every build with a decoder can read.
+std::string picture(int number = 0) {
+#ifdef DTRAIN_TEST_WITHOUT_PNG
+  constexpr const char* kNames[] = {"0-420-False.jpg", "0-gray.jpg", "exif.jpg"};
+#else
+  constexpr const char* kNames[] = {"0-RGB.png", "0-L.png", "mistyped.jpg"};
+#endif
+  return test::read_file(fs::path(std::getenv("DTRAIN_PICTURES")) / "made" / kNames[number % 3]);
+}
+
+class Pictures : public ::testing::Test {
+ protected:
+  void add(const std::string& name, const std::string& content) const {
+    fs::create_directories((folder_ / name).parent_path());
+    test::write_file(folder_ / name, content);
+  }
+  /// Two classes of five.
+  void add_ten() const {
+    for (int i = 0; i < 10; ++i)
+      add(std::string(i % 2 == 0 ? "cat/" : "dog/") + std::to_string(i) + ".png", picture(i));
+  }
+  Splits open(const std::string& settings, OpenSourceOptions options = {}) const {
+    options.data_dir = folder_.path().string();
+    return open_splits("folder:" + settings, options);
+  }
+  test::TempDir folder_;
+};
+
+/// Counts what is reported.
+class Reports final : public Log {
+ public:
+  void write(LogLevel, std::string_view message) noexcept override { messages.emplace_back(message); }
+  std::vector<std::string> messages;
+};
+
+TEST_F(Pictures, AreListedAsImageFolderListsThem) {
+  const char* const names[] = {"b/2.jpg",          "b/10.jpg",   "b/x y/1.PNG", "b/x/1.png",
+                               "b/x/.hidden.jpeg", "b/1.txt",    "B/z.webp",    "_/a.tiff",
+                               "1/deep/er/a.jpg",  ".git/a.bmp", "\u00e9/a.png"};
+  for (const char* const name : names) add(name, "");
+  fs::create_directory_symlink(folder_ / "b/x", folder_ / "B/link");
+  add("not a class.jpg", "");
+  const auto files = open_picture_folder(folder_.path().string());
+  EXPECT_THAT(files->classes(), ElementsAre(".git", "1", "B", "_", "b", "\u00e9"));
+  std::vector<std::string> listed;
+  std::vector<std::uint8_t> memory;
+  for (std::int64_t i = 0; i < files->size(); ++i) {
+    const std::string path = files->read(i, memory).path;
+    listed.push_back(path.substr(folder_.path().string().size() + 1));
+    EXPECT_TRUE(listed.back().starts_with(files->classes()[static_cast<std::size_t>(files->label(i))] + "/"));
+  }
+  EXPECT_THAT(listed, ElementsAre(".git/a.bmp", "1/deep/er/a.jpg", "B/z.webp", "B/link/.hidden.jpeg",
+                                  "B/link/1.png", "_/a.tiff", "b/10.jpg", "b/2.jpg", "b/x/.hidden.jpeg",
+                                  "b/x/1.png", "b/x y/1.PNG", "\u00e9/a.png"));
+}
+
+TEST_F(Pictures, AreSplitTransformedAndLabelled) {
+  add_ten();
+  const Splits splits = open(".,size=16,split=0.8", {.data_dir = "", .augment = Augmentation::imagenet});
+  EXPECT_EQ(splits.train->size(), 8);
+  EXPECT_EQ(splits.test->size(), 2);
+  EXPECT_EQ(describe(splits.train->fields()), "image float32 [3, 16, 16], label int64 []");
+  EXPECT_EQ(splits.train->fields()[1].values, 2);
+  const auto files = open_picture_folder(folder_.path().string());
+  const PictureTransform train(16, 19, Augmentation::imagenet), test(16, 19, Augmentation::none);
+  for (const auto& [source, transform] : {std::pair{splits.train, train}, {splits.test, test}}) {
+    for (std::int64_t i = 0; i < source->size(); ++i) {
+      std::vector<std::uint8_t> memory;
+      std::vector<float> expected(3 * 16 * 16);
+      const Dims shape{3, 16, 16};
+      KeyedGenerator generator(7, 3, static_cast<std::uint64_t>(i));
+      transform(*open_picture(files->read(source->place_of(i), memory)), generator,
+                {expected.data(), DType::f32, shape, contiguous_strides(shape)});
+      const test::Sample sample(*source, i, {}, 7, 3);
+      EXPECT_EQ(sample.values<float>("image"), expected) << i;
+      EXPECT_EQ(sample.label(), files->label(source->place_of(i)));
+    }
+  }
+}
+
+TEST_F(Pictures, AreTheSameForAnyNumberOfThreads) {
+  add_ten();
+  const auto source = open(".,size=24,split=0.9", {.data_dir = "", .augment = Augmentation::imagenet}).train;
+  std::vector<std::int64_t> order;
+  for (std::int64_t i = source->size(); i-- > 0;) order.push_back(i);
+  std::vector<std::vector<float>> batches;
+  for (const int threads : {0, 1, 4}) {
+    Loader loader(source, std::make_shared<test::PinnedOnlyDevice>(),
+                  {.batch_size = 2, .threads = threads, .seed = 5});
+    loader.start(order, 1);
+    std::vector<float> all;
+    while (const auto batch = loader.next(Deadline::never())) {
+      const View& image = (*batch)["image"];
+      all.insert(all.end(), image.as<float>(), image.as<float>() + image.numel());
+    }
+    batches.push_back(std::move(all));
+  }
+  EXPECT_EQ(batches[0].size(), 9U * 3 * 24 * 24);
+  EXPECT_EQ(batches[0], batches[1]);
+  EXPECT_EQ(batches[0], batches[2]);
+  EXPECT_NE(test::Sample(*source, 0, {}, 5, 1).values<float>("image"),
+            test::Sample(*source, 0, {}, 5, 2).values<float>("image"));
+}
+
+TEST_F(Pictures, ABadOneEndsTheRunOrIsSkipped) {
+  add_ten();
+  add("cat/2.png", picture().substr(0, 100));
+  const auto stopping = open(".,size=8,split=0.9");
+  Reports reports;
+  const auto skipping =
+      open(".,size=8,split=0.9", {.data_dir = "", .log = &reports, .on_bad_sample = OnBadSample::skip});
+  const auto third = std::make_shared<PictureSource>(
+      "all", open_picture_folder(folder_.path().string()), PictureOptions{.size = 8, .resize = 10},
+      std::make_shared<BadSamples>(OnBadSample::stop, 10, nullptr));
+  for (const auto& [stops, skips] :
+       {std::pair{stopping.train, skipping.train}, {stopping.test, skipping.test}}) {
+    for (std::int64_t i = 0; i < stops->size(); ++i) {
+      if (stops->place_of(i) != 1) {
+        EXPECT_EQ(test::image(*stops, i), test::image(*skips, i));
+        continue;
+      }
+      EXPECT_THAT(message_of([&] { test::image(*stops, i); }),
+                  AllOf(HasSubstr("cat/2.png"), HasSubstr("whole"), HasSubstr("sample")));
+      // The third of the class, in its place and labelled as itself.
+      EXPECT_EQ(test::image(*skips, i), test::image(*third, 2));
+      EXPECT_EQ(test::label(*skips, i), 0);
+      test::image(*skips, i);
+    }
+  }
+  EXPECT_THAT(reports.messages, ElementsAre(AllOf(HasSubstr("sample 1 is skipped"), HasSubstr("cat/2.png"))));
+}
+
+TEST_F(Pictures, MoreBadOnesThanOneInAHundredEndTheRun) {
+  add_ten();
+  for (const char* const name : {"cat/2.png", "cat/4.png", "cat/6.png"}) add(name, "");
+  const auto source = open(".,size=8,split=0.9", {.data_dir = "", .on_bad_sample = OnBadSample::skip}).train;
+  EXPECT_THAT(message_of([&] {
+                for (std::int64_t i = 0; i < source->size(); ++i) test::image(*source, i);
+              }),
+              AllOf(HasSubstr("at most 1 samples to skip"), HasSubstr("an empty file")));
+}
+
+TEST_F(Pictures, FoldersAndSettingsThatCannotBeUsedAreNamed) {
+  add_ten();
+  EXPECT_THAT(message_of([&] { open("cat"); }),
+              AllOf(HasSubstr("cat"), HasSubstr("a folder for each class")));
+  EXPECT_THAT(message_of([&] { open("nowhere"); }), HasSubstr("nowhere"));
+  EXPECT_THAT(message_of([&] { open("size=3"); }), HasSubstr("a folder first"));
+  EXPECT_THAT(message_of([&] { open(".,sise=3"); }), AllOf(HasSubstr("sise=3"), HasSubstr("size=N")));
+  EXPECT_THAT(message_of([&] { open(".,size=32,resize=31"); }), HasSubstr("resize to be an integer from 32"));
+  add("bird/notes.txt", "");
+  EXPECT_THAT(message_of([&] { open("."); }), AllOf(HasSubstr("bird"), HasSubstr("a picture at least")));
+  fs::remove_all(folder_ / "bird");
+  fs::create_directory_symlink(folder_.path(), folder_ / "cat/loop");
+  EXPECT_THAT(message_of([&] { open("."); }), AllOf(HasSubstr("loop"), HasSubstr("link")));
+}
+
+TEST_F(Pictures, BothFoldersHaveTheSameClasses) {
+  for (const char* const name :
+       {"a/x/1.png", "a/y/1.png", "b/x/1.png", "b/y/1.png", "c/x/1.png", "c/z/1.png"})
+    add(name, picture());
+  const Splits splits = open("a,size=8,test=b");
+  EXPECT_EQ(splits.train->size(), 2);
+  EXPECT_EQ(splits.test->size(), 2);
+  EXPECT_THAT(message_of([&] { open("a,test=c"); }),
+              AllOf(HasSubstr("the same classes"), HasSubstr("among them y"), HasSubstr("\"z\"")));
+}
+
+TEST(AugmentedData, MustBePictures) {
+  EXPECT_THAT(message_of([] {
+                open_splits("synthetic:1x2x2,2,10", {.data_dir = "", .augment = Augmentation::imagenet});
+              }),
+              AllOf(HasSubstr("augment"), HasSubstr("imagenet"), HasSubstr("synthetic")));
+}
+
+}  // namespace
+}  // namespace dtrain
