@@ -23,6 +23,8 @@ namespace {
 constexpr std::size_t kStepsAhead = 2;  // steps queued on a GPU whose reports the host has not read
 // How long a run that fails waits for its records to be written.
 constexpr Duration kRecordsPatience = std::chrono::seconds(2);
+// The same of a run that is refused, which takes its folder away again: a busy machine is no disk that hangs.
+constexpr Duration kLeavePatience = std::chrono::seconds(20);
 
 constexpr const char* kPositionUnit = "position-unit";
 const std::string kScalerPrefix = "scaler.";
@@ -462,7 +464,7 @@ void Trainer::take_ready_reports() noexcept {
 // no run then.
 void Trainer::leave_nothing() noexcept {
   if (!checkpoints_.made_folder() || progress_.step > 0 || progress_.saved_step) return;
-  if (!logger_.wait(Deadline::after(kRecordsPatience))) return;  // a disk that hangs keeps what it has
+  if (!logger_.wait(Deadline::after(kLeavePatience))) return;  // a disk that hangs keeps what it has
   logger_.stop_recording();
   checkpoints_.remove_folder();
 }

@@ -6,18 +6,18 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
 #include "runtime/data/images/resize.h"
 #include "runtime/data/images/transform.h"
+#include "tests/support/json.h"
 #include "tests/support/message_of.h"
 #include "tests/support/temp_dir.h"
 
 namespace dtrain {
 namespace {
 
-using Json = nlohmann::json;
+using test::Json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -43,7 +43,7 @@ bool is_left_out([[maybe_unused]] const std::string& name) {
 /// The pictures that this build can decode, as recorded.
 std::vector<Json> recorded() {
   std::vector<Json> pictures;
-  const Json all = Json::parse(test::read_file(folder() / "golden.json"));
+  const Json all = Json::read(folder() / "golden.json");
   for (const Json& picture : all["pictures"])
     if (!is_left_out(picture["file"])) pictures.push_back(picture);
   return pictures;
