@@ -8,35 +8,44 @@
 
 #include "models/tasks/classification.h"
 #include "models/tasks/language.h"
+#include "models/tasks/masked_language.h"
 #include "models/tasks/regression.h"
+#include "models/tasks/text_classification.h"
 #include "models/vision/network.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
 namespace {
 
-constexpr std::array<std::string_view, 3> kNames = {"classification", "regression", "language"};
+constexpr std::array<std::string_view, 4> kNames = {"classification", "regression", "language",
+                                                    "masked-language"};
+
+std::unique_ptr<Task> make_text_task(std::string_view task, TextModel model) {
+  const bool is_bert = model.shape.family == TransformerFamily::bert;
+  if (task == "language" && !is_bert) return std::make_unique<Language>(std::move(model));
+  if (task == "masked-language" && is_bert) return std::make_unique<MaskedLanguage>(std::move(model));
+  if (task == "classification" && is_bert) return std::make_unique<TextClassification>(std::move(model));
+  throw UsageError(fmt::format("task: expected {} for {}, got '{}'",
+                               is_bert ? "masked-language or classification" : "language", model.name, task));
+}
+
 }  // namespace
 
 std::span<const std::string_view> task_names() { return kNames; }
 
 std::string_view default_task(std::string_view model) {
-  return is_text_model(model) ? "language" : "classification";
+  if (!is_text_model(model)) return "classification";
+  const TextModel text = text_model(model);
+  if (text.shape.family != TransformerFamily::bert) return "language";
+  return text.heads.classes > 0 ? "classification" : "masked-language";
 }
 
 std::unique_ptr<Task> make_task(std::string_view task, std::string_view model,
                                 const std::function<void(TransformerShape&)>& adjust) {
-  const bool text = is_text_model(model);
-  if (text != (task == "language")) {
-    throw UsageError(
-        fmt::format("task: expected language for transformer and other language models, and for nothing "
-                    "else, got '{}' for {}",
-                    task, model));
-  }
-  if (text) {
-    TextModel language = text_model(model);
-    if (adjust) adjust(language.shape);
-    return std::make_unique<Language>(std::move(language));
+  if (is_text_model(model)) {
+    TextModel text = text_model(model);
+    if (adjust) adjust(text.shape);
+    return make_text_task(task, std::move(text));
   }
   if (std::ranges::find(network_names(), model) == network_names().end()) {
     throw UsageError(fmt::format("model: expected one of {}, {}, hf:DIR or llama:FILE, got '{}'",
@@ -45,6 +54,9 @@ std::unique_ptr<Task> make_task(std::string_view task, std::string_view model,
   }
   if (task == "classification") return std::make_unique<Classification>(model);
   if (task == "regression") return std::make_unique<Regression>(model);
+  if (std::ranges::find(kNames, task) != kNames.end())
+    throw UsageError(
+        fmt::format("task: expected classification or regression for {}, got '{}'", model, task));
   throw UsageError(fmt::format("task: expected one of {}, got '{}'", fmt::join(kNames, ", "), task));
 }
 

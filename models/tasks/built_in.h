@@ -11,9 +11,10 @@
 
 namespace dtrain {
 
-/// Names that make_task knows: "classification", "regression", "language".
+/// Names that make_task knows: "classification", "regression", "language", "masked-language".
 std::span<const std::string_view> task_names();
-/// What `model` learns unless it is told: "language" for a language model, else "classification".
+/// What `model` learns unless it is told: "language" for a model that predicts the next token,
+/// "masked-language" for a BERT with a head for words, else "classification". Throws as text_model().
 std::string_view default_task(std::string_view model);
 
 /// Learns `task` with the built-in network `model` (network_names(), text_model()). Throws UsageError for

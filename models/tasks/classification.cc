@@ -2,22 +2,11 @@
 
 #include <fmt/format.h>
 
+#include "models/tasks/count_right.h"
 #include "models/vision/network.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
-namespace {
-
-std::int64_t count_equal(const Tensor& guesses, const Tensor& labels) {
-  const auto a = guesses.to_vector<std::int64_t>();
-  const auto b = labels.to_vector<std::int64_t>();
-  std::int64_t equal = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) equal += a[i] == b[i] ? 1 : 0;
-  return equal;
-}
-
-}  // namespace
-
 std::unique_ptr<Module> Classification::build(std::span<const Field> fields, Generator& generator,
                                               const std::shared_ptr<Device>& device) const {
   const Field* label = find_field(fields, kLabelField);
@@ -40,7 +29,7 @@ void Classification::add_up(const Tensors& outputs, const BatchTensors& batch, d
                             std::span<double> sums) const {
   const Tensor& logits = outputs.front();  // [B, classes]
   sums[0] += cross_entropy(logits, batch[kLabelField], LossReduction::sum).item();
-  sums[1] += static_cast<double>(count_equal(argmax(logits), batch[kLabelField]));
+  sums[1] += static_cast<double>(count_right(logits, batch[kLabelField]));
 }
 
 Evaluation Classification::evaluation(std::span<const double> sums, std::int64_t samples) const {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "models/tasks/count_right.h"
 #include "models/text/transformer.h"
 #include "parallel/tensor/layers.h"
 #include "runtime/autograd/ops/linear_cross_entropy.h"
@@ -97,9 +98,8 @@ void Language::add_up(const Tensors& outputs, const BatchTensors& batch, double 
                       std::span<double> sums) const {
   const Tensor logits = by_token(outputs.front()), target = targets(batch);
   sums[0] += cross_entropy(logits, target, LossReduction::sum).item();
-  const auto guesses = argmax(logits).to_vector<std::int64_t>(), right = target.to_vector<std::int64_t>();
-  for (std::size_t i = 0; i < guesses.size(); ++i) sums[1] += guesses[i] == right[i] ? 1 : 0;
-  sums[2] += static_cast<double>(guesses.size());
+  sums[1] += static_cast<double>(count_right(logits, target));
+  sums[2] += static_cast<double>(target.numel());
 }
 
 Evaluation Language::evaluation(std::span<const double> sums, std::int64_t /*samples*/) const {

@@ -10,6 +10,7 @@
 #include "parallel/functional.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/autograd/ops/activations.h"
+#include "runtime/autograd/ops/embedding.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -28,6 +29,13 @@ Tensor padding_mask(const Tensor& visible) {
   const Tensor seen = visible.to(DType::boolean).reshape({visible.size(0), 1, 1, visible.size(1)});
   const auto number = [&](double value) { return Tensor::full({}, value, visible.shared_device()); };
   return where(seen, number(0), number(-std::numeric_limits<double>::infinity()));
+}
+
+/// The features [B, M, width] at `positions` [B, M] of h [B, L, width].
+Tensor features_at(const Tensor& h, const Tensor& positions) {
+  const auto length = static_cast<double>(h.size(1)), tokens = static_cast<double>(h.size(0)) * length;
+  const Tensor first = Tensor::arange(0, tokens, length, h.shared_device());
+  return embedding(add(positions, first.unsqueeze(1)), h.reshape({-1, h.size(2)}));
 }
 
 }  // namespace
@@ -57,15 +65,20 @@ Bert::Bert(const TransformerShape& asked, const BertHeads& heads, Generator& gen
 }
 
 Tensors Bert::forward_all(const Tensors& inputs) {
-  check_inputs("Bert", inputs, 1, 3);
+  const std::size_t last = words_ ? 3 : 2;  // which input says what is no padding
+  check_inputs("Bert", inputs, 1, last + 1);
   Tensors embedded{inputs[0]};
   if (inputs.size() > 1) embedded.push_back(inputs[1]);
   Tensor h = (*embed_)(embedded)[0];
-  const Tensor mask = inputs.size() > 2 && inputs[2].defined() ? padding_mask(inputs[2]) : Tensor();
+  const Tensor mask = inputs.size() > last && inputs[last].defined() ? padding_mask(inputs[last]) : Tensor();
   for (const auto& [name, block] : blocks_->children())
     h = mask.defined() ? (*block)(Tensors{h, mask})[0] : (*block)(h);
+  return forward_heads(h, words_ && inputs.size() > 2 ? inputs[2] : Tensor());
+}
+
+Tensors Bert::forward_heads(const Tensor& h, const Tensor& positions) {
   Tensors outputs;
-  if (words_) outputs.push_back(word_logits(h));
+  if (words_) outputs.push_back(word_logits(positions.defined() ? features_at(h, positions) : h));
   if (!pooler_) return outputs;
   const Tensor pooled = tanh((*pooler_)(h.select(1, 0)));
   if (next_) outputs.push_back((*next_)(pooled));

@@ -21,9 +21,11 @@ struct BertHeads {
   bool operator==(const BertHeads&) const = default;
 };
 
-/// Inputs: tokens, integers [B, L], L <= context; optionally the segment of each, integers [B, L] (undefined:
-/// all 0); and optionally which tokens are no padding, [B, L], 1 or 0 (undefined: all). Outputs, those there
-/// are in this order: words [B, L, vocabulary], next sentence [B, 2], classes [B, classes].
+/// Inputs: tokens, integers [B, L], L <= context. Optionally, in this order, and undefined where the next one
+/// is given alone: the segment of each token, integers [B, L] (else all 0); of a network with a head for
+/// words, the positions whose words are wanted, i64 [B, M] (else all of them); which tokens are no padding,
+/// [B, L], 1 or 0 (else all). Outputs, those there are in this order: words [B, M, vocabulary], next sentence
+/// [B, 2], classes [B, classes].
 ///
 /// Split, every rank calls it alike; in training the logits of words are this rank's part where
 /// splits_words(), in evaluation all of them.
@@ -38,6 +40,7 @@ class Bert final : public MultiModule {
 
  private:
   Tensor word_logits(const Tensor& h);
+  Tensors forward_heads(const Tensor& h, const Tensor& positions);
 
   TransformerShape shape_;
   BertHeads heads_;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "models/text/bert.h"
@@ -42,7 +43,10 @@ class LanguageParity : public testing::TestWithParam<std::string> {
   }
   Tensors outputs(Module& network, std::int64_t number) const {
     if (!is_bert()) return {network(batch("tokens", number))};
-    return network(Tensors{batch("tokens", number), batch("segments", number), batch("visible", number)});
+    Tensors given{batch("tokens", number), batch("segments", number)};
+    if (recorded_.model().heads.words) given.emplace_back();  // words of all positions
+    given.push_back(batch("visible", number));
+    return network(given);
   }
   Tensor loss(Module& network, std::int64_t number) const {
     const auto wanted = [&](const char* input) { return batch(input, number).to(DType::i64).reshape({-1}); };
@@ -72,6 +76,24 @@ TEST_P(LanguageParity, OutputsAreTransformers) {
   EXPECT_EQ(out.size(), recorded_.all("output/").size());
   for (std::size_t i = 0; i < out.size(); ++i)
     EXPECT_LE(relative_difference(out[i], recorded_.read("output/" + std::to_string(i))), 1e-5) << i;
+}
+
+using MaskedWordsParity = LanguageParity;
+
+TEST_P(MaskedWordsParity, OfSomePositionsAreThoseOfAll) {
+  const auto network = loaded();
+  const NoGrad no_grad;
+  const Tensor all = outputs(*network, 0)[0];
+  const Tensor positions =
+      Tensor::from_data(std::vector<std::int64_t>{3, 7, 1, 19}, {2, 2}, recorded_.device());
+  const Tensor some =
+      (*network)(Tensors{batch("tokens", 0), batch("segments", 0), positions, batch("visible", 0)})[0];
+  ASSERT_EQ(some.shape(), (Dims{2, 2, all.size(2)}));
+  for (const auto& [row, column, position] : {std::array{0, 0, 3}, {0, 1, 7}, {1, 0, 1}, {1, 1, 19}}) {
+    EXPECT_LE(
+        relative_difference(some.select(0, row).select(0, column), all.select(0, row).select(0, position)),
+        1e-6);
+  }
 }
 
 TEST_P(LanguageParity, GradientsAreTransformers) {
@@ -150,6 +172,7 @@ TEST_P(LanguageParity, ConfigsOfShapesAreReadBack) {
   EXPECT_EQ(read, shape);
 }
 
+INSTANTIATE_TEST_SUITE_P(Families, MaskedWordsParity, testing::Values("bert"));
 INSTANTIATE_TEST_SUITE_P(Families, LanguageParity,
                          testing::Values("gpt2", "llama", "llama_tied", "qwen2", "bert", "bert_classes"));
 
