@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/data/images/across.h"
 #include "runtime/device/cpu/loops/widest.h"
 
 namespace dtrain {
 namespace {
-
-constexpr int kBits = 22;  // 8 bits of a pixel, and 2 for sums that overshoot, are left of 32
 
 double weight_at(Filter filter, double x) {
   x = std::abs(x);
@@ -23,7 +22,7 @@ double weight_at(Filter filter, double x) {
 
 /// Half away from zero.
 std::int32_t whole(double weight) {
-  return static_cast<std::int32_t>((weight < 0 ? -0.5 : 0.5) + weight * (1 << kBits));
+  return static_cast<std::int32_t>((weight < 0 ? -0.5 : 0.5) + weight * (1 << kWeightBits));
 }
 
 void make_weights(int from, int to, Filter filter, ResizeMemory::Weights& weights) {
@@ -54,29 +53,8 @@ void make_weights(int from, int to, Filter filter, ResizeMemory::Weights& weight
   }
 }
 
-std::uint8_t clip(std::int32_t sum) { return static_cast<std::uint8_t>(std::clamp(sum >> kBits, 0, 255)); }
-
-void across(const PictureView& from, const ResizeMemory::Weights& weights, Picture& to) {
-  const int width = to.size().width;
-  for (int y = 0; y < from.height; ++y) {
-    const std::uint8_t* const row = from.row(y);
-    std::uint8_t* out = to.row(y);
-    for (int x = 0; x < width; ++x, out += 3) {
-      const auto place = static_cast<std::size_t>(x);
-      const std::uint8_t* pixel = row + 3 * static_cast<std::size_t>(weights.begins[place]);
-      const std::int32_t* const values =
-          weights.values.data() + place * static_cast<std::size_t>(weights.taps);
-      std::int32_t red = 1 << (kBits - 1), green = red, blue = red;
-      for (int k = 0; k < weights.counts[place]; ++k, pixel += 3) {
-        red += values[k] * pixel[0];
-        green += values[k] * pixel[1];
-        blue += values[k] * pixel[2];
-      }
-      out[0] = clip(red);
-      out[1] = clip(green);
-      out[2] = clip(blue);
-    }
-  }
+std::uint8_t clip(std::int32_t sum) {
+  return static_cast<std::uint8_t>(std::clamp(sum >> kWeightBits, 0, 255));
 }
 
 void down(const PictureView& from, const ResizeMemory::Weights& weights, Picture& to) {
@@ -87,7 +65,7 @@ void down(const PictureView& from, const ResizeMemory::Weights& weights, Picture
     const std::int32_t* const values = weights.values.data() + place * static_cast<std::size_t>(weights.taps);
     cpu::widest([&] {
       std::int32_t* const sum = sums.data();
-      std::fill_n(sum, bytes, 1 << (kBits - 1));
+      std::fill_n(sum, bytes, 1 << (kWeightBits - 1));
       for (int k = 0; k < weights.counts[place]; ++k) {
         const std::uint8_t* const row = from.row(weights.begins[place] + k);
         const std::int32_t weight = values[k];
@@ -110,7 +88,7 @@ PictureView across(const PictureView& from, int width, Filter filter, ResizeMemo
   if (width == from.width) return from;
   make_weights(from.width, width, filter, memory.weights);
   memory.across.resize({width, from.height});
-  across(from, memory.weights, memory.across);
+  resize_across(from, memory.weights, memory.across);
   return memory.across.view();
 }
 

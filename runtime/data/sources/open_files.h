@@ -1,5 +1,5 @@
-// Data sets in the user's own files, as --dataset names them: "csv:…", "npy:…", "text:…", "tokens:…" and
-// "folder:…".
+// Data sets in the user's own files, as --dataset names them: "csv:…", "npy:…", "text:…", "tokens:…",
+// "folder:…" and "shards:…".
 #pragma once
 
 #include <filesystem>
@@ -38,14 +38,19 @@ Splits open_tokens(std::string_view spec, const std::filesystem::path& folder);
 struct OpenPictureOptions {
   Augmentation augment = Augmentation::none;
   OnBadSample on_bad_sample = OnBadSample::stop;
-  Log* log = nullptr;  ///< borrowed as long as the sources live; null: silent
+  Log* log = nullptr;               ///< borrowed as long as the sources live; null: silent
+  std::filesystem::path index_dir;  ///< where lists of files are kept; empty: nowhere
 };
 
 /// Opens what stands behind "folder:": DIR[,size=N][,resize=N][,test=DIR|split=SHARE][,split-seed=N]. Samples
 /// are the pictures of a folder of classes (open_picture_folder), image float32 [3, size, size]
 /// (PictureSource; 224 by default, from a short side of `resize`, eight sevenths of it) and label int64 [];
 /// nine in ten are trained on unless it says otherwise.
-Splits open_pictures(std::string_view spec, const std::filesystem::path& folder,
-                     const OpenPictureOptions& how);
+Splits open_folder(std::string_view spec, const std::filesystem::path& folder, const OpenPictureOptions& how);
+
+/// Opens what stands behind "shards:": PATTERN[,size=N][,resize=N][,label=cls|json.NAME][,classes=N]
+/// [,test=PATTERN|split=SHARE][,split-seed=N]. The same of the pictures in tar archives
+/// (open_picture_shards), whose names expand_shards() tells.
+Splits open_shards(std::string_view spec, const std::filesystem::path& folder, const OpenPictureOptions& how);
 
 }  // namespace dtrain

@@ -1,6 +1,8 @@
-// "folder:…" of --dataset.
+// "folder:…" and "shards:…" of --dataset.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "runtime/base/error.h"
 #include "runtime/data/images/files/picture_source.h"
@@ -74,26 +76,66 @@ PictureOptions take_options(SourceSpec& spec) {
   return options;
 }
 
+/// What the names of both kinds say.
+struct PictureRequest {
+  PictureOptions options;
+  std::optional<std::string> test;
+  HoldOut hold_out;
+};
+
+/// Takes what is left of `spec`; `known` lists the settings of its kind alone.
+PictureRequest take_request(SourceSpec& spec, std::string_view known) {
+  PictureRequest request{take_options(spec), spec.take("test"), HoldOut::take(spec)};
+  spec.finish(fmt::format("size=N, resize=N, {}, split=SHARE or split-seed=N", known));
+  if (!request.test && request.hold_out.share == 0) request.hold_out.share = kDefaultShare;
+  request.hold_out.check(spec, request.test.has_value());
+  return request;
+}
+
+/// Labels that nobody named are as many as the split with the larger ones says.
+void count_classes(const PictureFilesAt& train, const PictureFilesAt& test, ShardFields& fields) {
+  fields.classes =
+      static_cast<std::int64_t>(std::max(train.files->classes().size(), test.files->classes().size()));
+}
+
 }  // namespace
 
-Splits open_pictures(std::string_view text, const std::filesystem::path& folder,
-                     const OpenPictureOptions& how) {
+Splits open_folder(std::string_view text, const std::filesystem::path& folder,
+                   const OpenPictureOptions& how) {
   SourceSpec spec("folder", text);
   if (spec.file().empty()) spec.refuse("a folder first, as in folder:pictures,size=224", "none");
-  const PictureSplits splits(take_options(spec), how);
-  const auto test = spec.take("test");
-  HoldOut hold_out = HoldOut::take(spec);
-  spec.finish("size=N, resize=N, test=DIR, split=SHARE or split-seed=N");
-  if (!test && hold_out.share == 0) hold_out.share = kDefaultShare;
-  hold_out.check(spec, test.has_value());
+  const PictureRequest request = take_request(spec, "test=DIR");
+  const PictureSplits splits(request.options, how);
   const auto open = [&](const std::string& name) {
     const std::string place = (folder / name).string();
-    return PictureFilesAt{place, open_picture_folder(place)};
+    return PictureFilesAt{place, open_picture_folder(place, {how.index_dir, how.log})};
   };
   const PictureFilesAt files = open(spec.file());
-  if (!test) return splits.cut(files, hold_out);
-  const PictureFilesAt others = open(*test);
+  if (!request.test) return splits.cut(files, request.hold_out);
+  const PictureFilesAt others = open(*request.test);
   check_classes(spec, *files.files, *others.files);
+  return splits.of(files, others);
+}
+
+Splits open_shards(std::string_view text, const std::filesystem::path& folder,
+                   const OpenPictureOptions& how) {
+  SourceSpec spec("shards", text);
+  if (spec.file().empty()) spec.refuse("shards first, as in shards:s-{0000..1281}.tar,size=224", "none");
+  ShardFields fields{spec.take("label").value_or("cls"), spec.take_integer("classes", 1, INT32_MAX, 0)};
+  const PictureRequest request = take_request(spec, "label=cls|json.NAME, classes=N, test=PATTERN");
+  const PictureSplits splits(request.options, how);
+  const auto open = [&](const std::string& pattern) {
+    const std::string place = (folder / pattern).string();
+    return PictureFilesAt{place, open_picture_shards(expand_shards(place), fields, {how.index_dir, how.log})};
+  };
+  PictureFilesAt files = open(spec.file());
+  if (!request.test) return splits.cut(files, request.hold_out);
+  PictureFilesAt others = open(*request.test);
+  if (files.files->classes() != others.files->classes()) {
+    count_classes(files, others, fields);
+    files = open(spec.file());
+    others = open(*request.test);
+  }
   return splits.of(files, others);
 }
 

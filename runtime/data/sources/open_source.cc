@@ -69,7 +69,8 @@ std::shared_ptr<const Source> open_cifar10(const KnownSource& known, const fs::p
 }
 
 constexpr std::string_view kSyntheticPrefix = "synthetic:", kCsvPrefix = "csv:", kNpyPrefix = "npy:",
-                           kTextPrefix = "text:", kTokensPrefix = "tokens:", kFolderPrefix = "folder:";
+                           kTextPrefix = "text:", kTokensPrefix = "tokens:", kFolderPrefix = "folder:",
+                           kShardsPrefix = "shards:";
 
 constexpr std::array kKnownSources = {
     KnownSource{"fashion-mnist", "/usr/share/datasets/fashion-mnist",
@@ -88,13 +89,16 @@ fs::path cache_directory(const std::string& option) {
 // The user's own files; nothing for other names.
 std::optional<Splits> open_own_files(std::string_view name, const OpenSourceOptions& options) {
   const std::string& data_dir = options.data_dir;
-  if (name.starts_with(kFolderPrefix))
-    return open_pictures(name.substr(kFolderPrefix.size()), data_dir,
-                         {options.augment, options.on_bad_sample, options.log});
+  const auto how = [&] {
+    return OpenPictureOptions{options.augment, options.on_bad_sample, options.log,
+                              cache_directory(options.cache_dir)};
+  };
+  if (name.starts_with(kFolderPrefix)) return open_folder(name.substr(kFolderPrefix.size()), data_dir, how());
+  if (name.starts_with(kShardsPrefix)) return open_shards(name.substr(kShardsPrefix.size()), data_dir, how());
   if (options.augment != Augmentation::none) {
-    throw UsageError(
-        fmt::format("augment: expected none, or pictures in files (folder:...), got \"{}\" for {}",
-                    name_of(options.augment), name));
+    throw UsageError(fmt::format(
+        "augment: expected none, or pictures in files (folder:..., shards:...), got \"{}\" for {}",
+        name_of(options.augment), name));
   }
   if (name.starts_with(kCsvPrefix)) return open_csv(name.substr(kCsvPrefix.size()), data_dir);
   if (name.starts_with(kNpyPrefix)) return open_npy(name.substr(kNpyPrefix.size()), data_dir);
@@ -124,7 +128,7 @@ std::shared_ptr<const Source> open_source(std::string_view name, Split split,
   }
   throw UsageError(
       fmt::format("dataset: expected one of {}, synthetic:CxHxW,classes,N, csv:FILE,..., npy:NAME=FILE,..., "
-                  "text:FILE,..., tokens:PATTERN,... or folder:DIR,..., "
+                  "text:FILE,..., tokens:PATTERN,..., folder:DIR,... or shards:PATTERN,..., "
                   "got \"{}\"",
                   fmt::join(source_names(), ", "), name));
 }

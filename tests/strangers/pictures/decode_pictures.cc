@@ -5,6 +5,8 @@
 //   whole PATH                        RGB
 //   part PATH LEFT TOP WIDTH HEIGHT   RGB of a region
 //   resize PATH WIDTH HEIGHT FILTER   RGB; bilinear or bicubic
+//   folder PATH                       "LABEL\tFILE" of each picture, a line each
+//   shards PATTERN LABEL               "LABEL\tSHARD\tOFFSET\tBYTES" of each
 //   transform PATH SIZE RESIZE AUGMENTATION SEED   float32 [3, SIZE, SIZE], draws as after
 //   torch.manual_seed(SEED)
 #include <fmt/format.h>
@@ -16,6 +18,7 @@
 #include <sstream>
 
 #include "runtime/base/error.h"
+#include "runtime/data/images/files/picture_files.h"
 #include "runtime/data/images/resize.h"
 #include "runtime/data/images/transform.h"
 
@@ -48,7 +51,25 @@ void transform(PictureDecoder& picture, std::istream& words) {
   std::fwrite(numbers.data(), sizeof(float), numbers.size(), stdout);
 }
 
+void list(const std::string& command, const std::string& path, std::istream& words) {
+  std::string label;
+  words >> label;
+  const auto files = command == "folder" ? open_picture_folder(path)
+                                         : open_picture_shards(expand_shards(path), {.label = label});
+  std::string lines;
+  for (std::int64_t i = 0; i < files->size(); ++i) {
+    std::vector<std::uint8_t> memory;
+    const EncodedPicture picture = files->read(i, memory);
+    lines += fmt::format("{}\t{}", files->label(i), picture.path);
+    if (command == "shards") lines += fmt::format("\t{}\t{}", picture.offset, picture.bytes.size());
+    lines += "\n";
+  }
+  fmt::print("{} 1 {}\n", files->size(), lines.size());
+  std::fwrite(lines.data(), 1, lines.size(), stdout);
+}
+
 void run(const std::string& command, const std::string& path, std::istream& words) {
+  if (command == "folder" || command == "shards") return list(command, path, words);
   const std::vector<std::uint8_t> bytes = content_of(path);
   const auto picture = open_picture({bytes, path});
   Region region{0, 0, picture->size().width, picture->size().height};

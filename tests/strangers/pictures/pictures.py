@@ -8,7 +8,8 @@ import argparse, pathlib, random, subprocess, sys, tempfile
 
 import numpy as np
 import torch
-from made_pictures import make_pictures, png
+from made_pictures import make_pictures, picture, png
+from shards import check_lists
 from PIL import Image
 from torchvision import transforms
 
@@ -39,6 +40,12 @@ class Ours:
             return answer
         return answer[0].reshape(answer[2], answer[1], 3)
 
+    def lines(self, *words):
+        answer = self.ask(*words)
+        if isinstance(answer, str):
+            return answer
+        return [tuple(line.split("\t")) for line in answer[0].tobytes().decode().splitlines()]
+
     def numbers(self, *words):
         answer = self.ask(*words)
         return answer if isinstance(answer, str) else answer[0].view(np.float32).reshape(3, answer[2], answer[1])
@@ -62,6 +69,13 @@ class Check:
             wrong = ours != theirs
             detail = f"{wrong.mean():.2%} differ, by {np.abs(ours.astype(float) - theirs.astype(float)).max():.4g} at most"
         self.failures.append(f"{what}: {path}: {detail}")
+
+    def same(self, what, place, ours, theirs):
+        right, all_of_them = self.counts.get(what, (0, 0))
+        self.counts[what] = (right + (ours == theirs), all_of_them + 1)
+        if ours != theirs:
+            first = ours if isinstance(ours, str) else next((p for p in zip(ours, theirs) if p[0] != p[1]), "lengths")
+            self.failures.append(f"{what}: {place}: {str(first)[:200]}")
 
     def refused(self, path, ours):
         ok = isinstance(ours, str)
@@ -133,6 +147,7 @@ def main():
         if not options.folder:
             make_pictures(made, [(1, 1), (7, 5), (16, 16), (97, 61), (33, 129), (200, 150)])
             check_damaged(ours, check, made, damaged)
+            check_lists(ours, check, made, pathlib.Path(scratch))
         for folder in options.folder or [made]:
             files = sorted(p for p in pathlib.Path(folder).rglob("*") if p.suffix.lower() in ENDINGS and p.is_file())
             for path in files[:: max(1, len(files) // options.most)]:

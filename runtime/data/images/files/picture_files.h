@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "runtime/base/log.h"
 #include "runtime/data/images/decode.h"
 
 namespace dtrain {
@@ -24,10 +26,38 @@ class PictureFiles {
   virtual EncodedPicture read(std::int64_t index, std::vector<std::uint8_t>& memory) const = 0;
 };
 
+/// Where lists of files are kept for the next start (KeptIndex).
+struct IndexPlace {
+  std::filesystem::path directory;  ///< empty: nowhere
+  Log* log = nullptr;               ///< borrowed during the call; null: silent
+};
+
 /// The pictures of `directory` as torchvision.datasets.ImageFolder lists them: its folders are the classes,
 /// in the order of their names' characters; in each the files below it, at any depth, links followed, whose
-/// names end as pictures' do, by folder and name. Throws DataError where there is no class or one without a
-/// picture, SystemError for what cannot be listed.
-std::shared_ptr<const PictureFiles> open_picture_folder(const std::string& directory);
+/// names end as pictures' do, by folder and name. The list is kept, and used as long as no folder has
+/// changed. Throws DataError where there is no class or one without a picture, SystemError for what cannot be
+/// listed.
+std::shared_ptr<const PictureFiles> open_picture_folder(const std::string& directory,
+                                                        const IndexPlace& index = {});
+
+/// What is read of the samples in tar shards.
+struct ShardFields {
+  std::string label = "cls";  ///< "cls": a whole number in the member KEY.cls; "json.NAME": that of KEY.json
+  std::int64_t classes = 0;   ///< labels are below; 0: as many as the largest label says
+};
+
+/// The pictures of tar archives as webdataset groups them: members of the same name up to the first dot
+/// behind the last slash, one after the other, are a sample; of each the member that ends in .jpg, .jpeg,
+/// .png or .webp and its label are used. Each archive is walked once, its list kept and used as long as none
+/// has changed. Throws DataError naming shard and offset for a sample without picture or label, one with two
+/// members of the same ending, a label that is none or not below `classes`, and for what TarReader refuses;
+/// UsageError for other fields.
+std::shared_ptr<const PictureFiles> open_picture_shards(const std::vector<std::string>& shards,
+                                                        const ShardFields& fields,
+                                                        const IndexPlace& index = {});
+
+/// The files that `pattern` stands for, in order: {0000..1281} is each number, {a,b} each text, and where
+/// there is * or ? or [ what exists. Throws UsageError for a brace that is not closed or too many files.
+std::vector<std::string> expand_shards(const std::string& pattern);
 
 }  // namespace dtrain

@@ -10,6 +10,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/fd.h"
+#include "runtime/data/images/files/kept_index.h"
 #include "runtime/data/images/files/picture_files.h"
 
 namespace dtrain {
@@ -52,25 +53,31 @@ struct Found {
   std::vector<std::string> files;
 };
 
-void walk(const std::string& root, const std::string& path, int depth, std::vector<Found>& found) {
+void walk(const std::string& root, const std::string& path, int depth, std::vector<Found>& found,
+          std::vector<FileStamp>& stamps) {
   if (depth > kMostDepth) {
     throw DataError(root + path, -1, fmt::format("at most {} folders in one another", kMostDepth),
                     "more; is there a link to a folder above it?");
   }
+  stamps.push_back(stamp_of(root + path));  // before it is read: what changes meanwhile shows
   Listing listing = list(root + path);
   std::erase_if(listing.files, [](const std::string& name) { return !is_named_as_picture(name); });
   if (!listing.files.empty()) found.push_back({path, std::move(listing.files)});
-  for (const std::string& folder : listing.folders) walk(root, path + "/" + folder, depth + 1, found);
+  for (const std::string& folder : listing.folders) walk(root, path + "/" + folder, depth + 1, found, stamps);
 }
 
 /// Paths in one piece of memory: there may be millions.
 class PictureFolder final : public PictureFiles {
  public:
-  explicit PictureFolder(std::string directory) : directory_(std::move(directory)) {
-    classes_ = list(directory_).folders;
-    if (classes_.empty())
-      throw DataError(directory_, -1, "a folder for each class, with pictures in it", "no folder");
-    for (std::size_t i = 0; i < classes_.size(); ++i) add_class(static_cast<std::int32_t>(i));
+  PictureFolder(std::string directory, const IndexPlace& place) : directory_(std::move(directory)) {
+    std::error_code ignored;
+    const fs::path whole = fs::absolute(directory_, ignored);
+    const KeptIndex index(place.directory, "folder " + whole.string());
+    if (const auto kept = index.find(); kept && take(*kept)) return;
+    list_all();
+    std::vector<FileStamp> stamps = std::move(stamps_);
+    for (FileStamp& stamp : stamps) stamp.path = fs::absolute(stamp.path, ignored).string();
+    index.keep(stamps, content(), place.log);
   }
 
   std::int64_t size() const noexcept override { return static_cast<std::int64_t>(labels_.size()); }
@@ -81,7 +88,10 @@ class PictureFolder final : public PictureFiles {
   EncodedPicture read(std::int64_t index, std::vector<std::uint8_t>& memory) const override;
 
  private:
+  void list_all();
   void add_class(std::int32_t number);
+  std::string content() const;
+  bool take(std::string_view content);
   std::string path(std::int64_t index) const {
     const auto at = static_cast<std::size_t>(index);
     return directory_ + "/" + paths_.substr(ends_[at], ends_[at + 1] - ends_[at]);
@@ -91,14 +101,44 @@ class PictureFolder final : public PictureFiles {
   std::vector<std::string> classes_;
   std::vector<std::int32_t> labels_;
   std::string paths_;  ///< relative to the folder, one behind the other
-  std::vector<std::size_t> ends_{0};
+  std::vector<std::uint64_t> ends_{0};
+  std::vector<FileStamp> stamps_;  ///< of the folders that were listed
 };
+
+void PictureFolder::list_all() {
+  stamps_.push_back(stamp_of(directory_));
+  classes_ = list(directory_).folders;
+  if (classes_.empty())
+    throw DataError(directory_, -1, "a folder for each class, with pictures in it", "no folder");
+  for (std::size_t i = 0; i < classes_.size(); ++i) add_class(static_cast<std::int32_t>(i));
+}
+
+std::string PictureFolder::content() const {
+  IndexWriter writer;
+  writer.add(static_cast<std::int64_t>(classes_.size()));
+  for (const std::string& name : classes_) writer.add(std::string_view(name));
+  writer.add(std::span(labels_));
+  writer.add(std::span(ends_));
+  writer.add(std::string_view(paths_));
+  return writer.bytes();
+}
+
+bool PictureFolder::take(std::string_view content) {
+  IndexReader reader(content);
+  const std::int64_t count = reader.number();
+  for (std::int64_t i = 0; i < count && classes_.size() < content.size(); ++i)
+    classes_.emplace_back(reader.text());
+  labels_ = reader.values<std::int32_t>();
+  ends_ = reader.values<std::uint64_t>();
+  paths_ = reader.text();
+  return reader.finished();
+}
 
 void PictureFolder::add_class(std::int32_t number) {
   const std::string& name = classes_[static_cast<std::size_t>(number)];
   const std::string root = directory_ + "/" + name;
   std::vector<Found> found;
-  walk(root, "", 0, found);
+  walk(root, "", 0, found, stamps_);
   std::ranges::sort(found, {}, &Found::path);  // as whole texts: "a b" comes before "a/b"
   const std::size_t before = labels_.size();
   for (const Found& folder : found) {
@@ -139,8 +179,9 @@ EncodedPicture PictureFolder::read(std::int64_t index, std::vector<std::uint8_t>
 
 }  // namespace
 
-std::shared_ptr<const PictureFiles> open_picture_folder(const std::string& directory) {
-  return std::make_shared<const PictureFolder>(directory);
+std::shared_ptr<const PictureFiles> open_picture_folder(const std::string& directory,
+                                                        const IndexPlace& index) {
+  return std::make_shared<const PictureFolder>(directory, index);
 }
 
 }  // namespace dtrain

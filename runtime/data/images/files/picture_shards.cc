@@ -1,0 +1,216 @@
+// Pictures in tar archives: a list of where each lies, read with pread by any number of threads.
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+#include "runtime/base/fd.h"
+#include "runtime/data/formats/tar.h"
+#include "runtime/data/formats/text.h"
+#include "runtime/data/images/files/kept_index.h"
+#include "runtime/data/images/files/picture_files.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::array<std::string_view, 4> kEndings = {"jpg", "jpeg", "png", "webp"};
+constexpr std::string_view kJson = "json.";
+constexpr std::int64_t kMostLabelBytes = 1 << 20, kMostClasses = 1 << 24;
+
+/// Where one picture lies.
+struct Place {
+  std::int32_t shard = 0, label = 0;
+  std::int64_t offset = 0, bytes = 0;
+};
+
+/// "b/c.d/e.seg.PNG" is sample "b/c.d/e", ending "seg.png". False where webdataset passes the member over.
+bool split_name(const std::string& name, std::string& key, std::string& ending) {
+  const std::size_t base = name.rfind('/') + 1;  // 0 where there is none
+  const std::size_t dot = name.find('.', base);
+  if (dot == std::string::npos || dot == base) return false;
+  const bool is_meta =
+      name.starts_with("__") && name.substr(2, name.find('/') - 2).find("__") != std::string::npos;
+  if (is_meta) return false;
+  key = name.substr(0, dot);
+  ending = name.substr(dot + 1);
+  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  return true;
+}
+
+/// Groups the members of one shard and adds each sample's place.
+class Grouping {
+ public:
+  Grouping(TarReader& archive, std::string path, std::int32_t shard, const ShardFields& fields,
+           std::vector<Place>& places)
+      : archive_(archive), path_(std::move(path)), fields_(fields), places_(places), shard_(shard) {
+    label_ending_ = fields.label.starts_with(kJson) ? "json" : fields.label;
+  }
+
+  void add(const TarMember& member) {
+    std::string key, ending;
+    if (!split_name(member.name, key, ending)) return;
+    if (key != key_) finish();
+    key_ = key;
+    if (!members_.emplace(ending, member).second) {
+      throw DataError(path_, member.offset,
+                      fmt::format("one member {}.{}", printable(key), printable(ending)), "two");
+    }
+    // Now, while it is in the window.
+    if (ending == label_ending_) label_ = label_of(member);
+  }
+
+  void finish() {
+    if (members_.empty()) return;
+    const auto picture = std::ranges::find_if(
+        kEndings, [&](std::string_view ending) { return members_.contains(std::string(ending)); });
+    const TarMember& first = members_.begin()->second;
+    if (picture == kEndings.end()) lacks(first, "jpg, .jpeg, .png or .webp");
+    if (!members_.contains(label_ending_)) lacks(first, label_ending_);
+    const TarMember& member = members_.at(std::string(*picture));
+    places_.push_back({shard_, label_, member.offset, member.bytes});
+    members_.clear();
+  }
+
+ private:
+  [[noreturn]] void lacks(const TarMember& member, const std::string& ending) const {
+    throw DataError(path_, member.offset, fmt::format("a member {}.{}", printable(key_), ending), "none");
+  }
+
+  std::int32_t label_of(const TarMember& member) const {
+    if (member.bytes > kMostLabelBytes) refuse(member, fmt::format("{} bytes", member.bytes));
+    const auto content = archive_.read(member);
+    std::string text(reinterpret_cast<const char*>(content.data()), content.size());
+    if (fields_.label.starts_with(kJson)) {
+      const auto json = nlohmann::json::parse(text, nullptr, false);
+      const auto found = json.is_object() ? json.find(fields_.label.substr(kJson.size())) : json.end();
+      if (found == json.end() || !found->is_number_integer()) refuse(member, text.substr(0, 100));
+      text = found->dump();
+    }
+    while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.pop_back();
+    std::int64_t value = -1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < 0 || value >= kMostClasses)
+      refuse(member, text.substr(0, 100));
+    return static_cast<std::int32_t>(value);
+  }
+
+  [[noreturn]] void refuse(const TarMember& member, const std::string& found) const {
+    const std::string what =
+        fields_.label.starts_with(kJson) ? " as " + fields_.label.substr(kJson.size()) : "";
+    throw DataError(
+        path_, member.offset,
+        fmt::format("a label from 0 to {}{} in {}", kMostClasses - 1, what, printable(member.name)),
+        printable(found));
+  }
+
+  TarReader& archive_;
+  std::string path_;
+  ShardFields fields_;
+  std::vector<Place>& places_;
+  std::int32_t shard_, label_ = 0;
+  std::string label_ending_, key_;
+  std::map<std::string, TarMember> members_;  ///< of the sample that is being put together, by ending
+};
+
+class PictureShards final : public PictureFiles {
+ public:
+  PictureShards(std::vector<std::string> shards, const ShardFields& fields, const IndexPlace& place)
+      : shards_(std::move(shards)) {
+    std::vector<FileStamp> stamps;
+    std::string subject = fmt::format("shards label={}", fields.label);
+    for (const std::string& shard : shards_) {
+      std::error_code ignored;
+      if (!std::filesystem::exists(shard, ignored))
+        throw DataError(shard, -1, "a tar archive", "no such file");
+      stamps.push_back(stamp_of(std::filesystem::absolute(shard, ignored).string()));
+      subject += " " + stamps.back().path;
+      files_.emplace_back(::open(shard.c_str(), O_RDONLY | O_CLOEXEC));
+      if (!files_.back()) throw SystemError("open " + shard, errno);
+    }
+    const KeptIndex index(place.directory, subject);
+    if (const auto kept = index.find(); !kept || !take(*kept)) {
+      walk_all(fields);
+      IndexWriter writer;
+      writer.add(std::span(std::as_const(places_)));
+      index.keep(stamps, writer.bytes(), place.log);
+    }
+    name_classes(fields.classes);
+  }
+
+  std::int64_t size() const noexcept override { return static_cast<std::int64_t>(places_.size()); }
+  const std::vector<std::string>& classes() const noexcept override { return classes_; }
+  std::int64_t label(std::int64_t index) const noexcept override { return place(index).label; }
+  EncodedPicture read(std::int64_t index, std::vector<std::uint8_t>& memory) const override;
+
+ private:
+  const Place& place(std::int64_t index) const noexcept { return places_[static_cast<std::size_t>(index)]; }
+
+  void walk_all(const ShardFields& fields) {
+    for (std::size_t i = 0; i < shards_.size(); ++i) {
+      TarReader archive(shards_[i]);
+      Grouping grouping(archive, shards_[i], static_cast<std::int32_t>(i), fields, places_);
+      archive.for_each([&](const TarMember& member) { grouping.add(member); });
+      grouping.finish();  // a sample does not go on in the next shard
+    }
+    if (places_.empty()) throw DataError(shards_.front(), -1, "at least one sample in the shards", "none");
+  }
+
+  bool take(std::string_view content) {
+    IndexReader reader(content);
+    places_ = reader.values<Place>();
+    return reader.finished() && !places_.empty();
+  }
+
+  void name_classes(std::int64_t count) {
+    const Place& largest = *std::ranges::max_element(places_, {}, &Place::label);
+    if (count > 0 && largest.label >= count) {
+      throw DataError(shards_[static_cast<std::size_t>(largest.shard)], largest.offset,
+                      fmt::format("a label from 0 to {} beside the picture", count - 1),
+                      std::to_string(largest.label));
+    }
+    if (count == 0) count = largest.label + 1;
+    for (std::int64_t i = 0; i < count; ++i) classes_.push_back(std::to_string(i));
+  }
+
+  std::vector<std::string> shards_;
+  std::vector<UniqueFd> files_;
+  std::vector<Place> places_;
+  std::vector<std::string> classes_;
+};
+
+EncodedPicture PictureShards::read(std::int64_t index, std::vector<std::uint8_t>& memory) const {
+  const Place& at = place(index);
+  const auto shard = static_cast<std::size_t>(at.shard);
+  memory.resize(static_cast<std::size_t>(at.bytes));
+  for (std::size_t done = 0; done < memory.size();) {
+    const ssize_t count = ::pread(files_[shard].get(), memory.data() + done, memory.size() - done,
+                                  at.offset + static_cast<std::int64_t>(done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw SystemError("read " + shards_[shard], errno);
+    if (count == 0) {
+      throw DataError(shards_[shard], at.offset + static_cast<std::int64_t>(done),
+                      fmt::format("{} more bytes, as when it was indexed", memory.size() - done), "its end");
+    }
+    done += static_cast<std::size_t>(count);
+  }
+  return {memory, shards_[shard], at.offset};
+}
+
+}  // namespace
+
+std::shared_ptr<const PictureFiles> open_picture_shards(const std::vector<std::string>& shards,
+                                                        const ShardFields& fields, const IndexPlace& index) {
+  if (fields.label != "cls" && (!fields.label.starts_with(kJson) || fields.label.size() == kJson.size())) {
+    throw UsageError(fmt::format("shards: expected label=cls or label=json.NAME, got \"{}\"", fields.label));
+  }
+  if (shards.empty()) throw UsageError("shards: expected at least one file, got none");
+  return std::make_shared<const PictureShards>(shards, fields, index);
+}
+
+}  // namespace dtrain

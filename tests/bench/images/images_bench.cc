@@ -1,0 +1,74 @@
+// Pictures a second of one thread, in CPU time, for images.py: each line of standard input, "WORK ROUNDS", is
+// answered by a number. The files named as arguments are in memory. WORK is decode (the whole picture),
+// train (--augment imagenet, 224 pixels) or evaluate.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/data/images/transform.h"
+
+namespace dtrain {
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+double cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+double per_second(const std::string& work, int rounds, const std::vector<Bytes>& files) {
+  constexpr int kSize = 224, kResize = 256;
+  const PictureTransform transform(kSize, kResize,
+                                   work == "train" ? Augmentation::imagenet : Augmentation::none);
+  std::vector<float> numbers(3 * kSize * kSize);
+  const Dims shape{3, kSize, kSize};
+  const View image{numbers.data(), DType::f32, shape, contiguous_strides(shape)};
+  Picture memory;
+  const double begin = cpu_seconds();
+  for (int round = 0; round < rounds; ++round) {
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      const auto picture = open_picture({files[i], "a file"});
+      KeyedGenerator generator(1, static_cast<std::uint64_t>(round), i);
+      if (work == "decode") {
+        picture->decode({0, 0, picture->size().width, picture->size().height}, memory);
+      } else {
+        transform(*picture, generator, image);
+      }
+    }
+  }
+  return rounds * static_cast<double>(files.size()) / (cpu_seconds() - begin);
+}
+
+int serve(int argc, char** argv) {
+  std::vector<Bytes> files;
+  for (int i = 1; i < argc; ++i) {
+    std::ifstream in(argv[i], std::ios::binary);
+    files.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+  }
+  std::string work;
+  for (int rounds = 0; std::cin >> work >> rounds;) {
+    fmt::print("{}\n", per_second(work, rounds, files));
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace dtrain
+
+int main(int argc, char** argv) {
+  try {
+    return dtrain::serve(argc, argv);
+  } catch (const dtrain::Error& error) {
+    fmt::print(stderr, "bench_images: {}\n", error.what());
+    return 1;
+  }
+}
