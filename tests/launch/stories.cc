@@ -29,7 +29,12 @@ TrainingRun Story::training(int workers, const Words& more, const std::filesyste
                   .run_dir = run_dir,
                   .options = limited_to(std::chrono::seconds(100))};
   run.arguments.insert(run.arguments.end(), {"--data-dir", run_dir.parent_path().string()});
-  run.arguments.insert(run.arguments.end(), more.begin(), more.end());
+  constexpr std::string_view kLauncher = "launcher:";
+  for (const std::string& word : more) {
+    const bool launcher = word.starts_with(kLauncher);
+    (launcher ? run.launcher_arguments : run.arguments)
+        .push_back(launcher ? word.substr(kLauncher.size()) : word);
+  }
   return run;
 }
 

@@ -26,7 +26,8 @@ struct Story {
 
   /// The words of `text`, what each $WORD stands for put in.
   Words words(const std::string& text) const;
-  /// dtrain train with the story's options and `more`, under a launcher or, with one worker, alone.
+  /// dtrain train with the story's options and `more`, under a launcher or, with one worker, alone; words
+  /// that begin with "launcher:" are the launcher's.
   TrainingRun training(int workers, const Words& more, const std::filesystem::path& run_dir) const;
 };
 
