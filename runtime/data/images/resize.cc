@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/data/images/across.h"
-#include "runtime/device/cpu/loops/widest.h"
+#include "runtime/data/images/passes.h"
 
 namespace dtrain {
 namespace {
@@ -25,22 +24,45 @@ std::int32_t whole(double weight) {
   return static_cast<std::int32_t>((weight < 0 ? -0.5 : 0.5) + weight * (1 << kWeightBits));
 }
 
-void make_weights(int from, int to, Filter filter, ResizeMemory::Weights& weights) {
-  const double scale = static_cast<double>(from) / to, stretch = std::max(scale, 1.0);
-  const double support = (filter == Filter::bilinear ? 1.0 : 2.0) * stretch, step = 1.0 / stretch;
-  const auto places = static_cast<std::size_t>(to);
-  weights.taps = static_cast<int>(std::ceil(support)) * 2 + 1;
+/// One direction of a resizing.
+struct Axis {
+  int from, to;
+  int first, count;  ///< of the results that are wanted
+  Filter filter;
+
+  double stretch() const { return std::max(static_cast<double>(from) / to, 1.0); }
+  double support() const { return (filter == Filter::bilinear ? 1.0 : 2.0) * stretch(); }
+  double center(int place) const { return (place + 0.5) * (static_cast<double>(from) / to); }
+  int begin(int place) const { return std::max(static_cast<int>(center(place) - support() + 0.5), 0); }
+  int end(int place) const { return std::min(static_cast<int>(center(place) + support() + 0.5), from); }
+  /// What the wanted results are made of.
+  int needed_begin() const { return from == to ? first : begin(first); }
+  int needed_end() const { return from == to ? first + count : end(first + count - 1); }
+};
+
+Axis columns_of(const Resizing& how) {
+  return {how.from.width, how.to.width, how.part.left, how.part.width, how.filter};
+}
+Axis rows_of(const Resizing& how) {
+  return {how.from.height, how.to.height, how.part.top, how.part.height, how.filter};
+}
+
+/// Of the wanted places, for inputs that are counted from the first needed one.
+void make_weights(const Axis& axis, ResizeMemory::Weights& weights) {
+  const double step = 1.0 / axis.stretch();
+  const auto places = static_cast<std::size_t>(axis.count);
+  weights.taps = static_cast<int>(std::ceil(axis.support())) * 2 + 1;
   weights.begins.resize(places);
   weights.counts.resize(places);
   weights.values.assign(places * static_cast<std::size_t>(weights.taps), 0);
   std::vector<double> exact(static_cast<std::size_t>(weights.taps));
   for (std::size_t i = 0; i < places; ++i) {
-    const double center = (static_cast<double>(i) + 0.5) * scale;
-    const int begin = std::max(static_cast<int>(center - support + 0.5), 0);
-    const int count = std::min(static_cast<int>(center + support + 0.5), from) - begin;
+    const int place = axis.first + static_cast<int>(i), begin = axis.begin(place);
+    const int count = axis.end(place) - begin;
+    const double center = axis.center(place);
     double sum = 0;
     for (int k = 0; k < count; ++k) {
-      exact[static_cast<std::size_t>(k)] = weight_at(filter, (k + begin - center + 0.5) * step);
+      exact[static_cast<std::size_t>(k)] = weight_at(axis.filter, (k + begin - center + 0.5) * step);
       sum += exact[static_cast<std::size_t>(k)];
     }
     std::int32_t* const values = weights.values.data() + i * static_cast<std::size_t>(weights.taps);
@@ -48,64 +70,50 @@ void make_weights(int from, int to, Filter filter, ResizeMemory::Weights& weight
       const double weight = exact[static_cast<std::size_t>(k)];
       values[k] = whole(sum != 0.0 ? weight / sum : weight);
     }
-    weights.begins[i] = begin;
+    weights.begins[i] = begin - axis.needed_begin();
     weights.counts[i] = count;
   }
 }
 
-std::uint8_t clip(std::int32_t sum) {
-  return static_cast<std::uint8_t>(std::clamp(sum >> kWeightBits, 0, 255));
-}
-
-void down(const PictureView& from, const ResizeMemory::Weights& weights, Picture& to) {
-  const std::size_t bytes = to.row_bytes();
-  std::vector<std::int32_t> sums(bytes);
-  for (int y = 0; y < to.size().height; ++y) {
-    const auto place = static_cast<std::size_t>(y);
-    const std::int32_t* const values = weights.values.data() + place * static_cast<std::size_t>(weights.taps);
-    cpu::widest([&] {
-      std::int32_t* const sum = sums.data();
-      std::fill_n(sum, bytes, 1 << (kWeightBits - 1));
-      for (int k = 0; k < weights.counts[place]; ++k) {
-        const std::uint8_t* const row = from.row(weights.begins[place] + k);
-        const std::int32_t weight = values[k];
-        DTRAIN_INDEPENDENT
-        for (std::size_t i = 0; i < bytes; ++i) sum[i] += weight * row[i];
-      }
-      std::uint8_t* const out = to.row(y);
-      DTRAIN_INDEPENDENT
-      for (std::size_t i = 0; i < bytes; ++i) out[i] = clip(sum[i]);
-    });
-  }
-}
-
 /// Whether rows are made fewer before they are made another length. Older versions than 13 never do.
-bool goes_down_first(const PictureView& from, PictureSize size) {
-  return size.height < from.height && from.height - size.height > 2 * (from.width - size.width);
+bool goes_down_first(const Resizing& how) {
+  return how.to.height < how.from.height &&
+         how.from.height - how.to.height > 2 * (how.from.width - how.to.width);
 }
 
-PictureView across(const PictureView& from, int width, Filter filter, ResizeMemory& memory) {
-  if (width == from.width) return from;
-  make_weights(from.width, width, filter, memory.weights);
-  memory.across.resize({width, from.height});
+PictureView across(const PictureView& from, const Axis& columns, ResizeMemory& memory) {
+  if (columns.from == columns.to) return from;
+  make_weights(columns, memory.weights);
+  memory.across.resize({columns.count, from.height});
   resize_across(from, memory.weights, memory.across);
   return memory.across.view();
 }
 
-PictureView down(const PictureView& from, int height, Filter filter, ResizeMemory& memory) {
-  if (height == from.height) return from;
-  make_weights(from.height, height, filter, memory.weights);
-  memory.down.resize({from.width, height});
-  down(from, memory.weights, memory.down);
+PictureView down(const PictureView& from, const Axis& rows, ResizeMemory& memory) {
+  if (rows.from == rows.to) return from;
+  make_weights(rows, memory.weights);
+  memory.down.resize({from.width, rows.count});
+  resize_down(from, memory.weights, memory.down);
   return memory.down.view();
 }
 
 }  // namespace
 
+Region pixels_needed(const Resizing& how) {
+  const Axis columns = columns_of(how), rows = rows_of(how);
+  return {columns.needed_begin(), rows.needed_begin(), columns.needed_end() - columns.needed_begin(),
+          rows.needed_end() - rows.needed_begin()};
+}
+
+PictureView resize(const PictureView& needed, const Resizing& how, ResizeMemory& memory) {
+  const Axis columns = columns_of(how), rows = rows_of(how);
+  if (goes_down_first(how)) return across(down(needed, rows, memory), columns, memory);
+  return down(across(needed, columns, memory), rows, memory);
+}
+
 PictureView resize(const PictureView& from, PictureSize size, Filter filter, ResizeMemory& memory) {
-  if (goes_down_first(from, size))
-    return across(down(from, size.height, filter, memory), size.width, filter, memory);
-  return down(across(from, size.width, filter, memory), size.height, filter, memory);
+  const Resizing how{{from.width, from.height}, size, {0, 0, size.width, size.height}, filter};
+  return resize(from.part(pixels_needed(how)), how, memory);
 }
 
 }  // namespace dtrain

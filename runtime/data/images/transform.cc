@@ -85,13 +85,13 @@ PictureTransform::PictureTransform(int size, int resize, Augmentation augmentati
   }
 }
 
+// Only what the middle is made of is decoded and resized.
 PictureView PictureTransform::middle(PictureDecoder& picture) const {
-  const PictureSize size = picture.size();
-  const PictureView whole = picture.decode({0, 0, size.width, size.height}, scratch().decoded);
-  const PictureView resized =
-      resize(whole, with_short_side(size, resize_), Filter::bilinear, scratch().resized);
-  return resized.part({draws::rounded((resized.width - size_) / 2.0),
-                       draws::rounded((resized.height - size_) / 2.0), size_, size_});
+  const PictureSize to = with_short_side(picture.size(), resize_);
+  const Region part{draws::rounded((to.width - size_) / 2.0), draws::rounded((to.height - size_) / 2.0),
+                    size_, size_};
+  const Resizing how{picture.size(), to, part, Filter::bilinear};
+  return resize(picture.decode(pixels_needed(how), scratch().decoded), how, scratch().resized);
 }
 
 template <class Words>

@@ -1,5 +1,5 @@
-// The pass of resize() along the rows, where the three colours of a pixel lie side by side and the compiler
-// finds no vectors.
+// The two passes of resize(), by AVX2 where there is one: three colours side by side, and sums of 32 bits of
+// bytes, are nothing the compiler finds good vectors for.
 #pragma once
 
 #include "runtime/data/images/resize.h"
@@ -11,5 +11,7 @@ inline constexpr int kWeightBits = 22;
 
 /// Each row of `from` as one of `to`, which has as many rows.
 void resize_across(const PictureView& from, const ResizeMemory::Weights& weights, Picture& to);
+/// Each column of `from` as one of `to`, which has as many columns.
+void resize_down(const PictureView& from, const ResizeMemory::Weights& weights, Picture& to);
 
 }  // namespace dtrain
