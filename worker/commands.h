@@ -22,6 +22,7 @@ struct Invocation {
 ExitCode run_train(const Invocation& invocation);
 ExitCode run_eval(const Invocation& invocation);
 ExitCode run_sampler(const Invocation& invocation);
+ExitCode run_data(const Invocation& invocation);
 ExitCode run_doctor(const Invocation& invocation);
 ExitCode run_report(const Invocation& invocation);
 ExitCode run_sweep(const Invocation& invocation);

@@ -19,6 +19,7 @@
 #include "tests/fuzz/targets.h"
 #include "tests/fuzz/targets_data.h"
 #include "tests/fuzz/targets_files.h"
+#include "tests/fuzz/targets_pictures.h"
 #include "tests/fuzz/targets_server.h"
 #include "tests/fuzz/targets_torch_store.h"
 
@@ -65,6 +66,7 @@ const std::map<std::string, Target>& targets() {
       {"idx", fuzz::idx},
       {"nodelist", fuzz::nodelist},
       {"npy", fuzz::npy},
+      {"picture", fuzz::picture},
       {"rendezvous_membership", fuzz::rendezvous_membership},
       {"rendezvous_messages", fuzz::rendezvous_messages},
       {"rendezvous_session", fuzz::rendezvous_session},
@@ -75,6 +77,7 @@ const std::map<std::string, Target>& targets() {
       {"shard_index", fuzz::shard_index},
       {"state", fuzz::state},
       {"store_messages", fuzz::store_messages},
+      {"tar", fuzz::tar},
       {"tasks_per_node", fuzz::tasks_per_node},
       {"torch_store", fuzz::torch_store},
   };
@@ -156,8 +159,8 @@ TEST_P(FuzzForAWhile, BreaksNoPromise) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, FuzzForAWhile,
-                         testing::Values("csv", "idx", "frames", "npy", "report", "safetensors", "state",
-                                         "torch_store"),
+                         testing::Values("csv", "idx", "frames", "npy", "picture", "report", "safetensors",
+                                         "state", "tar", "torch_store"),
                          [](const auto& target) { return target.param; });
 
 }  // namespace

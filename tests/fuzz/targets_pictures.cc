@@ -1,0 +1,84 @@
+#include "tests/fuzz/targets_pictures.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "runtime/base/check.h"
+#include "runtime/base/error.h"
+#include "runtime/base/fd.h"
+#include "runtime/data/formats/tar.h"
+#include "runtime/data/images/decode.h"
+#include "tests/fuzz/require.h"
+
+namespace dtrain::fuzz {
+namespace {
+
+/// Every pixel of what was decoded, so that a sanitizer sees those nobody wrote.
+unsigned sum_of(const PictureView& view) {
+  unsigned sum = 0;
+  for (int y = 0; y < view.height; ++y) {
+    for (int i = 0; i < 3 * view.width; ++i) sum += view.row(y)[i];
+  }
+  return sum;
+}
+
+/// Makes the checksum of each header right, behind which nothing would be tried otherwise.
+std::string with_checksums(std::string archive) {
+  for (std::size_t at = 0; at + 512 <= archive.size(); at += 512) {
+    if (archive.compare(at + 257, 5, "ustar") != 0) continue;
+    archive.replace(at + 148, 8, 8, ' ');
+    unsigned sum = 0;
+    for (std::size_t i = 0; i < 512; ++i) sum += static_cast<unsigned char>(archive[at + i]);
+    archive.replace(at + 148, 7, fmt::format("{:06o}", sum) + '\0');
+  }
+  return archive;
+}
+
+}  // namespace
+
+void picture(std::string_view input) {
+  constexpr std::int64_t kMostPixels = 1 << 18;
+  const EncodedPicture encoded{{reinterpret_cast<const std::uint8_t*>(input.data()), input.size()}, "input"};
+  try {
+    const auto whole = open_picture(encoded);
+    const PictureSize size = whole->size();
+    require(size.width > 0 && size.height > 0, "a picture has pixels");
+    if (static_cast<std::int64_t>(size.width) * size.height > kMostPixels) return;
+    const Region part{size.width / 3, size.height / 2, size.width - size.width / 2,
+                      size.height - size.height / 2};
+    Picture memory;
+    static_cast<void>(sum_of(open_picture(encoded)->decode(part, memory)));
+    static_cast<void>(sum_of(whole->decode({0, 0, size.width, size.height}, memory)));
+  } catch (const DataError& error) {
+    require(error.offset_bytes() >= 0 && error.offset_bytes() <= static_cast<std::int64_t>(input.size()),
+            "a refusal points into the file");
+  }
+}
+
+void tar(std::string_view input) {
+  const std::string archive = with_checksums(std::string(input));
+  const UniqueFd file(static_cast<int>(check(Sys{::memfd_create("tar", MFD_CLOEXEC)}, "memfd_create")));
+  check(Sys{::write(file.get(), archive.data(), archive.size())}, "write");
+  try {
+    TarReader reader("/proc/self/fd/" + std::to_string(file.get()));
+    std::int64_t end = 0;
+    reader.for_each([&](const TarMember& member) {
+      require(member.offset >= end && member.bytes >= 0, "members follow each other");
+      end = member.offset + member.bytes;
+      require(end <= static_cast<std::int64_t>(archive.size()), "a member lies in its archive");
+      const auto content = reader.read(member);
+      require(std::memcmp(content.data(), archive.data() + member.offset, content.size()) == 0,
+              "a member is where it is said to be");
+    });
+  } catch (const DataError& error) {
+    require(error.offset_bytes() >= 0 && error.offset_bytes() <= static_cast<std::int64_t>(archive.size()),
+            "a refusal points into the archive");
+  }
+}
+
+}  // namespace dtrain::fuzz

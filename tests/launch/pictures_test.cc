@@ -1,0 +1,77 @@
+// Training on a folder of pictures: the same weights for any number of workers and loader threads, and what a
+// damaged file does.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "tests/support/temp_dir.h"
+#include "tests/support/training.h"
+
+namespace dtrain::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class PictureRuns : public testing::Test {
+ protected:
+  PictureRuns() {
+#ifdef DTRAIN_TEST_WITHOUT_PNG
+    constexpr const char* kNames[] = {"0-420-False.jpg", "0-gray.jpg", "exif.jpg"};
+#else
+    constexpr const char* kNames[] = {"0-RGB.png", "0-L.png", "mistyped.jpg"};
+#endif
+    const fs::path made = fs::path(std::getenv("DTRAIN_PICTURES")) / "made";
+    for (int i = 0; i < 30; ++i) {
+      const fs::path to = folder_ / (i % 2 == 0 ? "data/cat" : "data/dog");
+      fs::create_directories(to);
+      fs::copy_file(made / kNames[i % 3], to / (std::to_string(i) + ".png"));
+    }
+  }
+  std::string data() const { return "folder:" + (folder_ / "data").string() + ",size=28,split=0.8"; }
+  TrainingRun run(const std::string& name, int world, const std::vector<std::string>& more) const {
+    TrainingRun run;
+    run.world = world;
+    run.arguments = {"--dataset=" + data(), "--model=lenet",         "--augment=imagenet",
+                     "--epochs=2",          "--global-batch-size=6", "--virtual-workers=2"};
+    run.arguments.insert(run.arguments.end(), more.begin(), more.end());
+    run.run_dir = folder_ / name;
+    run.options.timeout = std::chrono::seconds(60);
+    return run;
+  }
+  TempDir folder_;
+};
+
+TEST_F(PictureRuns, TheSameWeightsForAnyNumberOfWorkersAndThreads) {
+  for (const auto& [name, world, threads] :
+       {std::tuple{"one", 1, "0"}, {"threads", 1, "3"}, {"workers", 2, "1"}}) {
+    const RunResult result = train(run(name, world, {std::string("--loader-threads=") + threads}));
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(final_weights(folder_ / name), final_weights(folder_ / "one")) << name;
+  }
+  const RunResult result = train(run("otherwise", 1, {"--seed=1"}));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(final_weights(folder_ / "otherwise"), final_weights(folder_ / "one"));
+}
+
+TEST_F(PictureRuns, ADamagedPictureIsNamedOrSkipped) {
+  const fs::path bad = folder_ / "data/dog/13.png";
+  fs::resize_file(bad, fs::file_size(bad) / 2);
+  const RunResult stopped = train(run("stopped", 1, {}));
+  EXPECT_EQ(stopped.exit_code, 5);
+  EXPECT_THAT(stopped.err, AllOf(HasSubstr("dog/13.png"), HasSubstr("whole")));
+  const RunResult skipped = train(run("skipped", 2, {"--on-bad-sample=skip"}));
+  EXPECT_EQ(skipped.exit_code, 0) << skipped.err;
+  EXPECT_THAT(skipped.err, AllOf(HasSubstr("is skipped"), HasSubstr("dog/13.png")));
+  const RunResult checked = test::run({program("dtrain"), "data", "check", "--dataset", data()});
+  EXPECT_EQ(checked.exit_code, 5);
+  EXPECT_THAT(checked.out, AllOf(HasSubstr("dog/13.png"), HasSubstr("30 samples, 1 of them bad")));
+  fs::remove(bad);
+  EXPECT_EQ(test::run({program("dtrain"), "data", "check", "--dataset", data()}).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace dtrain::test
