@@ -2,7 +2,9 @@
 two, and the peak memory. AdamW, bytes, causal attention. A busy machine makes these figures worthless.
 
 usage: transformer.py [--precision fp32|bf16] [--width 256] [--heads 8] [--layers 4] [--context 256] [--batch 8] [--steps 14]
-                      [--rounds 3] [--compile]
+                      [--rounds 3] [--compile] [--gpt2] [--cpu]
+  --gpt2   GPT-2 of 124 M parameters (50,257 words, 12 layers) instead; the context and the batch as they are given
+  --cpu    CPU seconds instead of seconds, for a machine that is busy: those of all steps less those of the first two
 DTRAIN_BIN: where dtrain is (default build/release/bin). Run it with a Python that has torch.
 """
 import argparse
@@ -24,12 +26,16 @@ def parse_arguments():
     p.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     for name, value in (("width", 256), ("heads", 8), ("layers", 4), ("context", 256), ("batch", 8), ("steps", 14), ("rounds", 3)):
         p.add_argument(f"--{name}", type=int, default=value)
+    p.add_argument("--gpt2", action="store_true", help="GPT-2 of 124 M parameters")
+    p.add_argument("--cpu", action="store_true", help="CPU seconds instead of seconds")
     p.add_argument("--compile", action="store_true", help="also PyTorch with torch.compile")
     p.add_argument("--peer", choices=["eager", "compiled"], help=argparse.SUPPRESS)  # this process is PyTorch's run
     p.add_argument("--text", help=argparse.SUPPRESS)
     p.add_argument("--run-dir", help=argparse.SUPPRESS)
     a = p.parse_args()
-    if a.steps <= WARM_UP or a.rounds < 1:
+    if a.gpt2:
+        a.width, a.heads, a.layers = 768, 12, 12
+    if a.steps < (1 if a.peer else WARM_UP + 1) or a.rounds < 1:
         p.error(f"expected more than {WARM_UP} steps and at least one round")
     return a
 
@@ -51,14 +57,17 @@ def train_peer(a):
             heads = self.qkv(self.norm1(x)).view(*x.shape[:2], a.heads, 3, -1).permute(3, 0, 2, 1, 4)
             attended = F.scaled_dot_product_attention(*heads, is_causal=True)
             x = x + self.out(attended.transpose(1, 2).reshape(x.shape))
-            return x + self.down(F.gelu(self.up(self.norm2(x))))
+            return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh" if a.gpt2 else "none"))
 
     class Gpt(nn.Module):
         def __init__(self):
             super().__init__()
-            self.words, self.places = nn.Embedding(256, a.width), nn.Embedding(a.context, a.width)
+            words, places = (50257, 1024) if a.gpt2 else (256, a.context)
+            self.words, self.places = nn.Embedding(words, a.width), nn.Embedding(places, a.width)
             self.blocks = nn.Sequential(*[Block() for _ in range(a.layers)])
-            self.norm, self.head = nn.LayerNorm(a.width), nn.Linear(a.width, 256, bias=False)
+            self.norm, self.head = nn.LayerNorm(a.width), nn.Linear(a.width, words, bias=False)
+            if a.gpt2:
+                self.head.weight = self.words.weight
 
         def forward(self, tokens):
             return self.head(self.norm(self.blocks(self.words(tokens) + self.places.weight[: tokens.shape[1]])))
@@ -83,30 +92,47 @@ def train_peer(a):
     Path(a.run_dir, "metrics.jsonl").write_text("\n".join(times))
 
 
-def dtrain_command(a, folder, run_dir):
-    return [str(Path(os.environ.get("DTRAIN_BIN", "build/release/bin")) / "dtrain"), "train", "--model", "transformer", "--width", str(a.width),
-            "--heads", str(a.heads), "--layers", str(a.layers), "--dataset", f"text:text,context={a.context}", "--data-dir", folder,
-            "--batch-size", str(a.batch), "--max-steps", str(a.steps), "--optimizer", "adamw", "--lr", "1e-3", "--precision", a.precision,
+def dtrain_command(a, folder, run_dir, steps):
+    small = ["transformer", "--width", str(a.width), "--heads", str(a.heads), "--layers", str(a.layers)]
+    return [str(Path(os.environ.get("DTRAIN_BIN", "build/release/bin")) / "dtrain"), "train", "--model", *(["gpt2"] if a.gpt2 else small),
+            "--dataset", f"text:text,context={a.context}", "--data-dir", folder,
+            "--batch-size", str(a.batch), "--max-steps", str(steps), "--optimizer", "adamw", "--lr", "1e-3", "--precision", a.precision,
             "--device", "cpu", "--threads", "1", "--log-every", "1", "--eval-every", "0", "--checkpoint-every", "0", "--resume", "never",
             "--run-dir", run_dir]
 
 
-def peer_command(a, kind, folder, run_dir):
+def peer_command(a, kind, folder, run_dir, steps):
     shape = [f"--{name}={getattr(a, name)}" for name in ("width", "heads", "layers", "context", "batch", "precision")]
-    return [sys.executable, __file__, "--peer", kind, "--text", f"{folder}/text", f"--steps={a.steps}", "--run-dir", run_dir, *shape]
+    return [sys.executable, __file__, "--peer", kind, "--text", f"{folder}/text", f"--steps={steps}", "--run-dir", run_dir, *shape,
+            *["--gpt2"] * a.gpt2]
 
 
-def measure(command, run_dir):
-    """(median seconds of a step, peak MiB) of a run."""
+def run(command):
+    """What the system says of a run that is over."""
     environment = dict(os.environ, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
     said = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     if status != 0:
         raise SystemExit(f"{' '.join(command)}\nended with status {status}:\n{said.decode(errors='replace')[-2000:]}")
+    return usage
+
+
+def seconds_of_steps(run_dir):
     lines = [json.loads(line) for line in Path(run_dir, "metrics.jsonl").read_text().splitlines()]
     times = [line["time"] for line in lines if line.get("event") == "step"][WARM_UP - 1 :]
-    return statistics.median(after - before for before, after in zip(times, times[1:])), usage.ru_maxrss / 1024
+    return statistics.median(after - before for before, after in zip(times, times[1:]))
+
+
+def measure(a, command, folder):
+    """(seconds of a step, peak MiB): the median, or with --cpu the mean of CPU seconds."""
+    run_dir = tempfile.mkdtemp(dir=folder)
+    usage = run(command(run_dir, a.steps))
+    if not a.cpu:
+        return seconds_of_steps(run_dir), usage.ru_maxrss / 1024
+    first = run(command(tempfile.mkdtemp(dir=folder), WARM_UP))
+    used = [u.ru_utime + u.ru_stime for u in (first, usage)]
+    return (used[1] - used[0]) / (a.steps - WARM_UP), usage.ru_maxrss / 1024
 
 
 def main():
@@ -116,15 +142,15 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         random.seed(1)
         Path(folder, "text").write_bytes(bytes(97 + int(26 * random.random() * random.random()) for _ in range(65536)))
-        ways = {"dtrain": lambda run_dir: dtrain_command(a, folder, run_dir)}
+        ways = {"dtrain": lambda run_dir, steps: dtrain_command(a, folder, run_dir, steps)}
         for kind in ["eager", "compiled"] if a.compile else ["eager"]:
-            ways[f"PyTorch {kind}"] = lambda run_dir, kind=kind: peer_command(a, kind, folder, run_dir)
+            ways[f"PyTorch {kind}"] = lambda run_dir, steps, kind=kind: peer_command(a, kind, folder, run_dir, steps)
         found = {name: [] for name in ways}
         for _ in range(a.rounds):
             for name, command in ways.items():
-                run_dir = tempfile.mkdtemp(dir=folder)
-                found[name].append(measure(command(run_dir), run_dir))
-    print(f"{a.precision}: width {a.width}, {a.heads} heads, {a.layers} layers, context {a.context}, batch {a.batch}; median of {a.rounds}")
+                found[name].append(measure(a, command, folder))
+    print(f"{a.precision}: width {a.width}, {a.heads} heads, {a.layers} layers, context {a.context}, batch {a.batch}"
+          f"{', 50,257 words' if a.gpt2 else ''}; {'CPU seconds; ' if a.cpu else ''}median of {a.rounds}")
     ours = statistics.median(seconds for seconds, _ in found["dtrain"])
     for name, rounds in found.items():
         seconds = [s for s, _ in rounds]
