@@ -2,9 +2,9 @@
 #include "runtime/device/cpu/attention/attention_loops.h"
 
 #if defined(__x86_64__)
+#include "runtime/device/cpu/loops/draws.h"
 #include "runtime/device/cpu/target.h"
 #include "runtime/device/elementary.h"
-#include "runtime/device/philox.h"
 
 DTRAIN_TARGET_BEGIN(DTRAIN_AVX512)
 

@@ -3,9 +3,9 @@
 
 #if defined(__x86_64__)
 #include "runtime/device/cpu/intrinsics.h"
+#include "runtime/device/cpu/loops/draws.h"
 #include "runtime/device/cpu/target.h"
 #include "runtime/device/elementary.h"
-#include "runtime/device/philox.h"
 
 DTRAIN_TARGET_BEGIN(DTRAIN_AVX512 ",avx512bf16")
 

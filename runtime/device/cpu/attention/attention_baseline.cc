@@ -1,8 +1,8 @@
 // What every processor of the target can do; also chooses between the tables.
 #include "runtime/device/cpu/attention/attention_loops.h"
 #include "runtime/device/cpu/features.h"
+#include "runtime/device/cpu/loops/draws.h"
 #include "runtime/device/elementary.h"
-#include "runtime/device/philox.h"
 
 namespace dtrain::cpu::baseline {
 namespace {

@@ -85,17 +85,19 @@ inline void score(const AttentionJob& job, const Meeting& at, N* scores) {
 /// [batch, heads, queries, keys rounded up to 4].
 template <class N>
 inline void drop(const AttentionJob& job, const Meeting& at, N* mask) {
-  const auto limit = static_cast<float>(job.keep_share);
+  const std::int32_t limit = cpu::limit_of(job.keep_share);
   const N kept = static_cast<N>(1.0 / job.keep_share);
   const std::int64_t pitch = rounded_up(job.keys, 4);
   const auto row = static_cast<std::uint64_t>(job.mask_rows == nullptr ? at.entry : job.mask_rows[at.entry]);
+  const std::int64_t first = job.mask_first + (at.head * job.queries + at.query) * pitch + at.key;
   for (std::int64_t k = 0; k < at.keys; k += 4) {
-    for (std::int64_t i = 0; i < kBlock; ++i) {
-      const std::int64_t place = job.mask_first + (at.head * job.queries + at.query + i) * pitch + at.key + k;
-      const Philox random(job.mask_key, static_cast<std::uint64_t>(place) / 4, row);
-      for (std::int64_t next = 0; next < 4; ++next) {
-        mask[(k + next) * kBlock + i] = unit_interval(random.words[next]) < limit ? kept : N{0};
-      }
+    const cpu::Draws<kBlock> draws(job.mask_key, static_cast<std::uint64_t>(first + k) / 4,
+                                   static_cast<std::uint64_t>(pitch) / 4, row);
+    for (int next = 0; next < 4; ++next) {
+      N* to = mask + (k + next) * kBlock;
+      DTRAIN_INDEPENDENT
+      for (std::int64_t i = 0; i < kBlock; ++i)
+        to[i] = cpu::is_below_limit(draws.words[next][i], limit) ? kept : N{0};
     }
   }
 }
