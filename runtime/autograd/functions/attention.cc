@@ -72,6 +72,8 @@ HeadLayout layout_of(const Tensor& query, const Tensor& key, const Tensor& value
     return {batch, groups, q.back()};
   }
   const std::int64_t heads = q.back() == 1 ? k.back() : q.back();
+  if (heads == 0 && k.back() == 0)
+    return {broadcast_shapes(without_last(q, 1), without_last(k, 1), kName), 0, 1};
   if (k.back() < 1 || heads % k.back() != 0) {
     throw UsageError(
         "scaled_dot_product_attention: expected query heads that are a multiple of the key heads, got "

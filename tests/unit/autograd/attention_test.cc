@@ -111,6 +111,24 @@ TEST(AttentionByTiles, AnEntryMayHaveNoKeys) {
       UsageError);
 }
 
+TEST(AttentionByTiles, OfNoHeadsIsEmpty) {
+  for (const bool keeps_scores : {false, true}) {
+    for (const std::int64_t query_heads : {0, 1}) {  // one broadcasts to as many as there are keys for
+      Inputs x = {Tensor::zeros({2, query_heads, 5, 3}, cpu()), Tensor::zeros({2, 0, 7, 3}, cpu()),
+                  Tensor::zeros({2, 0, 7, 4}, cpu())};
+      for (Tensor& input : x) input.set_requires_grad(true);
+      const Tensor y = scaled_dot_product_attention(x[0], x[1], x[2], {}, {.keeps_scores = keeps_scores});
+      EXPECT_EQ(y.shape(), Dims({2, 0, 5, 4}));
+      y.backward(Tensor::zeros(y.shape(), cpu()));
+      for (const Tensor& input : x) EXPECT_EQ(input.grad().shape(), input.shape());
+    }
+  }
+  EXPECT_THROW(
+      scaled_dot_product_attention(Tensor::zeros({2, 3, 5, 3}, cpu()), Tensor::zeros({2, 0, 7, 3}, cpu()),
+                                   Tensor::zeros({2, 0, 7, 4}, cpu())),
+      UsageError);
+}
+
 TEST(AttentionByTiles, DropsTheSameWeightsForwardAndBackward) {
   const Inputs inputs = {
       random_f64({2, 2, 37, 4}, 1), random_f64({2, 2, 37, 4}, 2), random_f64({2, 2, 37, 4}, 3), {}};
