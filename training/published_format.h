@@ -3,11 +3,13 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "runtime/base/dtype.h"
+#include "runtime/tensor/named_tensors.h"
 
 namespace dtrain {
 
@@ -36,6 +38,12 @@ struct PublishedFormat {
   DType dtype = DType::f32;  ///< that files are written in
   std::filesystem::path folder =
       {};  ///< where config came from, with the tokenizer beside it; empty: made here
+  std::string config_file = "config.json", weights_file = "model.safetensors";
+  /// What the network's tensors become before they are written: with adapters, those of a network without.
+  /// Empty: nothing.
+  std::function<NamedTensors(const NamedTensors& state)> merged = {};
+  /// Of a network with adapters: those alone, as PEFT publishes them. Null without.
+  std::shared_ptr<const PublishedFormat> adapters = nullptr;
 };
 
 }  // namespace dtrain

@@ -15,6 +15,7 @@ constexpr OptionSpec kTaskOptions[] = {
     {"layers", "What to train", "N", "", "transformer: number of blocks; unset: 2"},
     {"tied", "What to train", "", "", "transformer: tie the weights of the token embedding and the output layer"},
     {"dropout", "What to train", "P", "0", "language models: dropout probability, after embeddings, attention and the feed-forward layer"},
+    {"lora", "What to train", "SPEC", "", "language models: train low-rank adapters alone: rank=8,alpha=16,on=q+v, of layers q, k, v, qkv, o, gate, up, down"},
 };
 // clang-format on
 
@@ -37,6 +38,7 @@ std::shared_ptr<const Task> task_of(const Options& options) {
   if (options.enabled("tied") && !own) options.refuse("tied", "--model transformer with it");
   const double dropout = dropout_of(options);
   if (dropout > 0 && !is_text_model(model)) options.refuse("dropout", "0, or a language model with it");
+  if (options.has("lora") && !is_text_model(model)) options.refuse("lora", "a language model with it");
   const auto adjust = [&](TransformerShape& shape) {
     for (const auto& [name, value] :
          {std::pair{"width", &shape.width}, {"heads", &shape.heads}, {"layers", &shape.layers}}) {
@@ -44,6 +46,7 @@ std::shared_ptr<const Task> task_of(const Options& options) {
     }
     if (own) shape.tied = options.enabled("tied");
     shape.dropout = dropout;
+    if (options.has("lora")) shape.lora = parse_lora(options.text("lora"));
   };
   return make_task(options.has("task") ? options.text("task") : default_task(model), model, adjust);
 }

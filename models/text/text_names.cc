@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "models/text/text_model.h"
 
@@ -38,6 +39,14 @@ class Table {
     };
     table_.push_back({ours + ".weight", parts(".weight"), transposed, rows_by_group(heads)});
     if (bias) table_.push_back({ours + ".bias", parts(".bias"), false, rows_by_group(heads)});
+  }
+  /// The adapter called `layer` of the block `ours`, beside the layer `theirs`; of `rows` features.
+  void adapter(const std::string& ours, std::string_view layer, const std::string& theirs,
+               std::int64_t rows) {
+    const std::string own = fmt::format("{}lora_{}.", ours, layer), base = "base_model.model." + theirs;
+    table_.push_back({own + "a", {{base + ".lora_A.weight", shape_.lora->rank}}});
+    table_.push_back({own + "b", {{base + ".lora_B.weight", rows}}});
+    if (layer == "qkv") table_.back().rows = rows_by_group(shape_.head_shape());
   }
   std::vector<PublishedTensor> take() { return std::move(table_); }
 
@@ -129,6 +138,76 @@ std::vector<PublishedTensor> bert_names(const TransformerShape& shape, const Ber
   return table.take();
 }
 
+/// What PEFT calls a layer of a block, and how many features it gives.
+struct AdaptedLayer {
+  std::string_view layer, theirs;
+  std::int64_t rows;
+};
+
+std::vector<AdaptedLayer> adapted_layers(const TransformerShape& shape) {
+  const HeadShape heads = shape.head_shape();
+  const std::int64_t inner = shape.inner_width(), keys = heads.kv_heads * heads.head_width;
+  if (shape.family == TransformerFamily::gpt2) {
+    return {{"qkv", "attn.c_attn", heads.fused_width()},
+            {"o", "attn.c_proj", shape.width},
+            {"up", "mlp.c_fc", inner},
+            {"down", "mlp.c_proj", shape.width}};
+  }
+  return {{"q", "self_attn.q_proj", heads.heads * heads.head_width},
+          {"k", "self_attn.k_proj", keys},
+          {"v", "self_attn.v_proj", keys},
+          {"o", "self_attn.o_proj", shape.width},
+          {"gate", "mlp.gate_proj", inner},
+          {"up", "mlp.up_proj", inner},
+          {"down", "mlp.down_proj", shape.width}};
+}
+
+std::string adapter_config(const TextModel& model, const std::vector<std::string>& targets) {
+  const LoraOptions& lora = *model.shape.lora;
+  const nlohmann::ordered_json base =
+      model.folder.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(model.folder.string());
+  const nlohmann::ordered_json json = {{"peft_type", "LORA"},
+                                       {"task_type", "CAUSAL_LM"},
+                                       {"base_model_name_or_path", base},
+                                       {"r", lora.rank},
+                                       {"lora_alpha", lora.alpha},
+                                       {"lora_dropout", 0.0},
+                                       {"target_modules", targets},
+                                       {"fan_in_fan_out", model.shape.family == TransformerFamily::gpt2},
+                                       {"bias", "none"},
+                                       {"use_rslora", false},
+                                       {"inference_mode", true}};
+  return json.dump(2) + "\n";
+}
+
+/// Adapters as PEFT has them. Null where it has none beside such layers: of one matrix for queries, keys and
+/// values it has one adapter, of three it has three.
+std::shared_ptr<const PublishedFormat> adapter_format(const TextModel& model) {
+  const TransformerShape& shape = model.shape;
+  const auto layers = adapted_layers(shape);
+  std::vector<std::string> targets;
+  Table table(shape);
+  for (const AdaptedLayer& layer : layers) {
+    if (!shape.lora->has(layer.layer)) continue;
+    targets.emplace_back(layer.theirs);
+    for (std::int64_t i = 0; i < shape.layers; ++i) {
+      const bool gpt2 = shape.family == TransformerFamily::gpt2;
+      table.adapter(fmt::format("blocks.{}.", i), layer.layer,
+                    fmt::format("{}.{}.{}", gpt2 ? "transformer.h" : "model.layers", i, layer.theirs),
+                    layer.rows);
+    }
+  }
+  if (targets.size() < shape.lora->on.size()) return nullptr;
+  PublishedFormat format;
+  format.name = "peft";
+  format.config = adapter_config(model, targets);
+  format.tensors = table.take();
+  format.canonical = [](std::string_view saved) { return std::string(saved); };
+  format.config_file = "adapter_config.json";
+  format.weights_file = "adapter_model.safetensors";
+  return std::make_shared<const PublishedFormat>(std::move(format));
+}
+
 /// The first files call a norm's weight gamma and its bias beta; some repeat what is tied, and count
 /// positions.
 std::string bert_canonical(std::string_view saved, bool tied) {
@@ -169,6 +248,12 @@ std::optional<PublishedFormat> published_format(const TextModel& model) {
                          .dtype = model.dtype,
                          .folder = model.folder};
   const bool tied = shape.tied;
+  if (shape.lora) {
+    format.merged = [lora = *shape.lora, heads = shape.head_shape()](const NamedTensors& state) {
+      return merge_adapters(state, lora, heads);
+    };
+    format.adapters = adapter_format(model);
+  }
   switch (shape.family) {
     case TransformerFamily::gpt2:
       format.tensors = gpt2_names(shape);

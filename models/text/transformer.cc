@@ -25,6 +25,10 @@ Transformer::Transformer(const TransformerShape& asked, Generator& generator,
     blocks_->append(std::make_shared<TransformerBlock>(layers, fmt::format("block {}", i)));
   norm_ = add_module("norm", layers.norm("norm"));
   head_ = add_module("head", make_word_head(layers, *embed_));
+  if (!shape_.lora) return;
+  for (auto& [name, tensor] : named_parameters()) {
+    if (!is_adapter(name)) tensor.set_requires_grad(false);
+  }
 }
 
 Tensor Transformer::forward(const Tensor& tokens) { return through(chain(), tokens); }

@@ -45,7 +45,27 @@ TransformerBlock::TransformerBlock(const TransformerLayers& layers, const std::s
   wide_dropout_ = layers.dropout();
   if (attention_dropout_) add_module("attention_dropout", attention_dropout_);
   if (wide_dropout_) add_module("wide_dropout", wide_dropout_);
+  add_adapters(layers);
   mark_block();
+}
+
+void TransformerBlock::add_adapters(const TransformerLayers& layers) {
+  const TransformerShape& shape = layers.shape();
+  const HeadShape heads = shape.head_shape();
+  const std::int64_t width = shape.width, inner = shape.inner_width();
+  const std::int64_t queries = heads.heads * heads.head_width, keys = heads.kv_heads * heads.head_width;
+  const auto beside = [&](const char* layer, std::int64_t in, std::int64_t out) {
+    auto adapter = layers.adapter(layer, in, out);
+    if (adapter) adapters_.emplace(layer, add_module(std::string("lora_") + layer, std::move(adapter)));
+  };
+  beside("q", width, queries);
+  beside("k", width, keys);
+  beside("v", width, keys);
+  beside("qkv", width, heads.fused_width());
+  beside("o", queries, width);
+  beside("gate", width, inner);
+  beside("up", width, inner);
+  beside("down", inner, width);
 }
 
 Tensors TransformerBlock::forward_all(const Tensors& inputs) {
@@ -61,7 +81,7 @@ Tensor TransformerBlock::through_block(const Tensor& x, const AttentionContext& 
   AttentionContext context = given;
   if (rotary_) context.rotary = &*rotary_;
   const auto attention = [&](const Tensor& in) {
-    return dropped(attention_dropout_, (*proj_)(attend_heads((*qkv_)(in), heads_, context)));
+    return dropped(attention_dropout_, adapted(proj_, "o", attend_heads(fused_heads(in), heads_, context)));
   };
   const auto wide = [&](const Tensor& in) { return dropped(wide_dropout_, feed_forward(in)); };
   if (!norm_first_) {
@@ -72,18 +92,35 @@ Tensor TransformerBlock::through_block(const Tensor& x, const AttentionContext& 
   return add(h, wide((*norm2_)(h)));
 }
 
+Tensor TransformerBlock::adapted(const std::shared_ptr<Module>& layer, std::string_view name,
+                                 const Tensor& x) {
+  const auto adapter = adapters_.find(name);
+  return adapter == adapters_.end() ? (*layer)(x) : add((*layer)(x), (*adapter->second)(x));
+}
+
+Tensor TransformerBlock::fused_heads(const Tensor& x) {
+  const Tensor fused = adapted(qkv_, "qkv", x);
+  const auto of = [&](std::string_view name) {
+    const auto adapter = adapters_.find(name);
+    return adapter == adapters_.end() ? Tensor() : (*adapter->second)(x);
+  };
+  const Tensor query = of("q"), key = of("k"), value = of("v");
+  if (!query.defined() && !key.defined() && !value.defined()) return fused;
+  return add(fused, fuse_heads(query, key, value, heads_));
+}
+
 Tensor TransformerBlock::feed_forward(const Tensor& x) {
   switch (kind_) {
     case FeedForward::gelu:
-      return (*down_)(gelu((*up_)(x)));
+      return adapted(down_, "down", gelu(adapted(up_, "up", x)));
     case FeedForward::gelu_tanh:
-      return (*down_)(gelu_tanh((*up_)(x)));
+      return adapted(down_, "down", gelu_tanh(adapted(up_, "up", x)));
     case FeedForward::relu:
-      return (*down_)(relu((*up_)(x)));
+      return adapted(down_, "down", relu(adapted(up_, "up", x)));
     case FeedForward::swiglu:
       break;
   }
-  return (*down_)(silu_mul((*gate_)(x), (*up_)(x)));
+  return adapted(down_, "down", silu_mul(adapted(gate_, "gate", x), adapted(up_, "up", x)));
 }
 
 }  // namespace dtrain

@@ -19,6 +19,8 @@ std::shared_ptr<DropoutKey> mask_key(Generator generator, const std::shared_ptr<
   return std::make_shared<DropoutKey>(generator.next64(), device);
 }
 
+std::uint64_t seed_beside(Generator generator) { return generator.next64(); }
+
 std::optional<RotaryEmbedding> rotary_of(const TransformerShape& shape,
                                          const std::shared_ptr<Device>& device) {
   if (!shape.rotary) return std::nullopt;
@@ -46,6 +48,7 @@ TransformerLayers::TransformerLayers(const TransformerShape& shape, Generator& g
       device_(device),
       tp_group_(tp_group),
       key_(shape.dropout > 0 ? mask_key(generator, device) : nullptr),
+      adapter_generator_(seed_beside(generator)),
       rotary_(rotary_of(shape, device)) {}
 
 std::optional<int> TransformerLayers::sequence_dim() const {
@@ -147,6 +150,12 @@ std::shared_ptr<Module> TransformerLayers::table(std::int64_t count) const {
   const NoGrad no_grad;
   for (auto& [name, tensor] : table->named_parameters()) tensor.scale_in_place(shape_.table_deviation);
   return table;
+}
+
+std::shared_ptr<Module> TransformerLayers::adapter(std::string_view layer, std::int64_t in,
+                                                   std::int64_t out) const {
+  if (!shape_.lora || !shape_.lora->has(layer)) return nullptr;
+  return std::make_shared<LoraAdapter>(in, out, *shape_.lora, adapter_generator_, device_);
 }
 
 std::shared_ptr<Module> TransformerLayers::dropout() const {

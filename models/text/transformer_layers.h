@@ -35,6 +35,8 @@ class TransformerLayers {
   std::shared_ptr<Module> table(std::int64_t count) const;
   /// On features of a token, whole or of this rank's part of a split sequence; null without.
   std::shared_ptr<Module> dropout() const;
+  /// Beside a layer of `in` → `out` features that adapters call `layer`; null without.
+  std::shared_ptr<Module> adapter(std::string_view layer, std::int64_t in, std::int64_t out) const;
 
   const TransformerShape& shape() const noexcept { return shape_; }
   const TensorParallelGroup* tp_group() const noexcept { return tp_group_; }
@@ -57,7 +59,8 @@ class TransformerLayers {
   mutable Generator unused_{0};
   const std::shared_ptr<Device>& device_;
   const TensorParallelGroup* tp_group_;
-  std::shared_ptr<DropoutKey> key_;  ///< null without dropout
+  std::shared_ptr<DropoutKey> key_;      ///< null without dropout
+  mutable Generator adapter_generator_;  ///< a network's other values are drawn as without adapters
   std::optional<RotaryEmbedding> rotary_;
 };
 

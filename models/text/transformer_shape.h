@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "models/text/lora.h"
 #include "parallel/tensor/tensor_parallel_group.h"
 #include "runtime/nn/attention.h"
 #include "runtime/nn/rotary.h"
@@ -52,6 +53,8 @@ struct TransformerShape {
   double initial_deviation = 0;
   /// Words and places have this deviation.
   double table_deviation = 0.02;
+  /// Low-rank adapters beside some of a block's layers, which alone learn then.
+  std::optional<LoraOptions> lora = std::nullopt;
 
   HeadShape head_shape() const {
     return {heads, kv_heads > 0 ? kv_heads : heads, head_width > 0 ? head_width : width / heads};

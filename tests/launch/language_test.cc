@@ -219,6 +219,50 @@ TEST_P(Bert, LearnsMaskedWordsThenClasses) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Bert, testing::Values("bert-tiny"));
 
+using Adapters = Language;
+
+TEST_P(Adapters, LearnAloneAndAreMergedOnRequest) {
+  publish(GetParam());
+  const bool gpt2 = GetParam() == "gpt2-tiny";
+  const std::vector<std::string> how = {
+      "--lora", gpt2 ? "rank=4,on=qkv+down" : "rank=4,on=q+v+gate", "--optimizer", "adamw", "--lr", "0.01"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), how.begin(), how.end());
+    return more;
+  };
+  const auto expected = tuned("alone", with({"--max-steps", "20"}));
+  ASSERT_EQ(expected.size(), 20U);
+  EXPECT_LT(expected.back(), expected.front());
+  const std::vector<std::vector<std::string>> forms = {
+      {"--batch-size", "2", "--thread-workers", "2"},
+      {"--shard", "parameters", "--batch-size", "2", "--thread-workers", "2"},
+      {"--pipeline", "2", "--micro-batches", "2", "--batch-size", "2", "--thread-workers", "2"},
+      {"--recompute"}};
+  for (std::size_t i = 0; i < forms.size(); ++i) {
+    const auto found = tuned("form" + std::to_string(i), with(forms[i]));
+    ASSERT_EQ(found.size(), 3U) << forms[i][0];
+    for (std::size_t step = 0; step < 3; ++step)
+      EXPECT_NEAR(found[step], expected[step], 2e-5) << forms[i][0];
+  }
+  const auto exported = [&](const std::string& to, const std::string& form) {
+    const RunResult result = dtrain({"export", at("alone"), at(to), "--to", form});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+  };
+  exported("adapters", "peft");
+  EXPECT_TRUE(fs::exists(at("adapters") + "/adapter_model.safetensors"));
+  EXPECT_THAT(read_file(folder_ / "adapters" / "adapter_config.json"), HasSubstr("\"lora_alpha\": 4.0"));
+  exported("merged", "huggingface");
+  EXPECT_THAT(read_file(folder_ / "merged" / "model.safetensors"), Not(HasSubstr("lora")));
+  const RunResult of_run = dtrain({"generate", at("alone"), "--prompt", "the", "--tokens", "6"});
+  EXPECT_EQ(of_run.exit_code, 0) << of_run.err;
+  EXPECT_EQ(dtrain({"generate", at("merged"), "--prompt", "the", "--tokens", "6"}).out, of_run.out);
+  expect_refused(dtrain({"export", at("run"), at("none"), "--to", "peft"}), 2, "expected a run with --lora",
+                 "none");
+  expect_refused(train("x", {"--model", GetParam(), "--lora", "on=w"}), 2, "layers among", "x");
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Adapters, testing::Values("gpt2-tiny", "llama-tiny"));
+
 using LanguageRefusals = Language;
 
 TEST_P(LanguageRefusals, SayInOneLineWhatDoesNotFit) {

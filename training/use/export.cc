@@ -13,8 +13,8 @@ namespace {
 
 // clang-format off
 constexpr OptionSpec kOptions[] = {
-    {"to", "Output", "FORM", "onnx", "onnx: a file; huggingface: a folder with config.json and model.safetensors, of models that are published so"},
-    {"dtype", "Output", "NAME", "", "with --to huggingface: float32, bfloat16 or float16; unset: as the folder that --model names, else float32"},
+    {"to", "Output", "FORM", "onnx", "onnx: a file; huggingface: a folder with config.json and model.safetensors, of models that are published so, adapters merged; peft: the adapters of --lora alone"},
+    {"dtype", "Output", "NAME", "", "with --to huggingface or peft: float32, bfloat16 or float16; unset: as the folder that --model names, else float32"},
     {"checkpoint", "What to export", "PATH", "", "weights other than the run's newest: a checkpoint directory or a .safetensors file"},
     {"overwrite", "Output", "", "", "replace the file if it exists"},
     {"help", "Output", "", "", "this text"},
@@ -68,9 +68,18 @@ std::string published_folder(const SavedRun& run, const SavedWeights& weights, c
         fmt::format("--to huggingface: expected a model that is published so (gpt2, llama, …), got {}",
                     run.task->name()));
   }
+  const bool adapters = options.text("to") == "peft";
+  if (adapters && format->adapters == nullptr)
+    throw UsageError(fmt::format(
+        "--to peft: expected a run with --lora on layers that PEFT adapts (qkv of GPT-2; q, k and v of "
+        "LLaMA), got one of {}; --to huggingface merges any",
+        run.task->name()));
+  if (adapters) format = PublishedFormat(*format->adapters);
   format->dtype = dtype_option(options, format->dtype);
   const auto network = load_network(run, weights, make_device("cpu"));
-  return fmt::format("{} tensors, {}", write_published(to, network->state_dict(), *format),
+  const NamedTensors state = network->state_dict();
+  return fmt::format("{} tensors, {}",
+                     write_published(to, format->merged ? format->merged(state) : state, *format),
                      name_of(format->dtype));
 }
 
@@ -88,7 +97,7 @@ ExitCode export_command(const TrainProgram& program, const std::vector<std::stri
     fmt::print("{}", *help);
     return ExitCode::ok;
   }
-  const bool publishes = options.choice("to", {"onnx", "huggingface"}) == "huggingface";
+  const bool publishes = options.choice("to", {"onnx", "huggingface", "peft"}) != "onnx";
   if (words.size() < 2) {
     throw UsageError(fmt::format("expected a run directory and {}, as in {} RUN {}, got fewer words",
                                  publishes ? "a folder to write" : "a file name that ends in .onnx", name,
@@ -97,7 +106,7 @@ ExitCode export_command(const TrainProgram& program, const std::vector<std::stri
   if (!publishes && !words[1].ends_with(".onnx"))
     throw UsageError(fmt::format("expected a file name that ends in .onnx, as in {} RUN model.onnx, got {}",
                                  name, words[1]));
-  if (!publishes && options.has("dtype")) options.refuse("dtype", "--to huggingface with it");
+  if (!publishes && options.has("dtype")) options.refuse("dtype", "--to huggingface or peft with it");
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::warning);
   const SavedRun run = open_run(program, words[0], log);
   const SavedWeights weights =

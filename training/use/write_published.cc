@@ -150,14 +150,14 @@ std::size_t write_published(const fs::path& folder, const NamedTensors& state, c
   std::vector<std::string> names;
   std::size_t tensors = 0;
   for (std::size_t i = 0; i < files.size(); ++i) {
-    names.push_back(files.size() == 1 ? "model.safetensors"
+    names.push_back(files.size() == 1 ? format.weights_file
                                       : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size()));
     write_file(draft.path() / names.back(), state, files[i], format.dtype);
     tensors += files[i].size();
   }
   if (files.size() > 1)
     write_text_file(draft.path() / "model.safetensors.index.json", index_of(files, names));
-  write_text_file(draft.path() / "config.json", format.config);
+  write_text_file(draft.path() / format.config_file, format.config);
   if (!format.folder.empty()) {
     for (const char* const name : kTokenizerFiles) {
       if (fs::exists(format.folder / name)) fs::copy_file(format.folder / name, draft.path() / name);

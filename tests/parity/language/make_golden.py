@@ -7,13 +7,15 @@ inputs of four batches, the outputs of the first ("output/0", ...), that batch's
 ("gradient/..."), and "losses": those of 20 steps of AdamW (lr 1e-3, betas 0.9 0.95, weight decay 0.1 on matrices)
 without dropout, in float32, step t with batch t % 4. BERT's samples end in padding and have two segments; one token in
 six is to be told ("labels", -100 elsewhere). The others have "prompt", two rows of tokens, and what generate() makes of
-it ("tokens/greedy", ...). language_parity_test.cc and generate_parity_test.cc compare. --check FOLDER loads a folder that
+it ("tokens/greedy", ...). lora_NAME.safetensors has what PEFT makes of the model NAME with adapters: those it begins with
+("first/...", under the names of its files) and has after 20 steps ("last/..."), and their losses. language_parity_test.cc and generate_parity_test.cc compare. --check FOLDER loads a folder that
 dtrain wrote and compares its weights and outputs with NAME.safetensors.
 """
 import argparse, json, pathlib
 
 import torch
 from safetensors.torch import load_file, save_file
+import peft
 import transformers
 from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
@@ -35,6 +37,9 @@ MODELS = {
     "bert_classes": lambda: BertForSequenceClassification(BertConfig(**bert, num_labels=3)),
     "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**llama, num_key_value_heads=1, tie_word_embeddings=True)),
 }
+
+
+LORA = {"gpt2": (["attn.c_attn", "mlp.c_proj"], 8), "llama": (["q_proj", "v_proj"], 16)}
 
 
 def made(name):
@@ -77,9 +82,9 @@ def forward(name, model, batch):
 
 
 def train(name, model, batches):
-    decayed = [p for p in model.parameters() if p.dim() >= 2]
-    others = [p for p in model.parameters() if p.dim() < 2]
-    optimizer = torch.optim.AdamW([dict(params=decayed, weight_decay=0.1), dict(params=others, weight_decay=0.0)], lr=1e-3, betas=(0.9, 0.95))
+    decayed = [p for p in model.parameters() if p.requires_grad and p.dim() >= 2]
+    others = [p for p in model.parameters() if p.requires_grad and p.dim() < 2]
+    optimizer = torch.optim.AdamW([dict(params=p, weight_decay=w) for p, w in ((decayed, 0.1), (others, 0.0)) if p], lr=1e-3, betas=(0.9, 0.95))
     losses = []
     for step in range(STEPS):
         loss, _ = forward(name, model, {key: value[step % BATCHES] for key, value in batches.items()})
@@ -88,6 +93,17 @@ def train(name, model, batches):
         optimizer.step()
         losses.append(loss.item())
     return torch.tensor(losses, dtype=torch.float64)
+
+
+def adapted(name):
+    """Adapters beside `name`'s layers, trained as above."""
+    targets, scale = LORA[name]
+    torch.manual_seed(2)
+    model = peft.get_peft_model(made(name), peft.LoraConfig(r=4, lora_alpha=scale, target_modules=targets, task_type="CAUSAL_LM"))
+    named = lambda prefix: {prefix + key: value.detach().clone().contiguous() for key, value in peft.get_peft_model_state_dict(model).items()}
+    out = named("first/")
+    losses = train(name, model.eval(), inputs(name))
+    return out | named("last/") | {"losses": losses}
 
 
 def golden(name):
@@ -140,7 +156,11 @@ p.add_argument("--out", type=pathlib.Path, default=here)
 p.add_argument("--check", type=pathlib.Path)
 p.add_argument("names", nargs="*", default=None)
 a = p.parse_args()
-for name in a.names or MODELS:
+for name in a.names or [*MODELS, *("lora_" + name for name in LORA)]:
+    if name.startswith("lora_"):
+        save_file(adapted(name[5:]), a.out / f"{name}.safetensors", metadata={"format": "pt", "torch": torch.__version__, "peft": peft.__version__})
+        (a.out / f"{name}.safetensors").chmod(0o644)
+        continue
     if a.check:
         check(name, a.check)
         continue
