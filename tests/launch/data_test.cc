@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 
@@ -124,6 +125,28 @@ void write_cifar10(const fs::path& folder, Change change) {
   write_file(folder / "test_batch.bin", bytes.substr(0, 9 * kRecord));
 }
 
+/// Two classes, whose pictures are of three kinds; every build with a decoder can read them.
+void write_pictures(const fs::path& folder, Change change) {
+#ifdef DTRAIN_TEST_WITHOUT_PNG
+  constexpr const char* kNames[] = {"0-420-False.jpg", "0-gray.jpg", "exif.jpg"};
+#else
+  constexpr const char* kNames[] = {"0-RGB.png", "0-L.png", "0-P.png"};
+#endif
+  std::vector<std::string> pictures;
+  for (std::size_t i = 0; i < kRecords; ++i)
+    pictures.push_back(read_file(fs::path(std::getenv("DTRAIN_PICTURES")) / "made" / kNames[i % 5 % 3]));
+  if (change == Change::grown) pictures.push_back(pictures[kOdd]);
+  if (change == Change::shrunk) pictures.pop_back();
+  if (change == Change::value) pictures[kOdd] = pictures[0];
+  if (change == Change::rows) std::swap(pictures[kOdd], pictures[kOther]);
+  fs::remove_all(folder / "pictures");
+  for (std::size_t i = 0; i < pictures.size(); ++i) {
+    const fs::path own = folder / "pictures" / (i < kRecords / 2 ? "cat" : "dog");
+    fs::create_directories(own);
+    write_file(own / (std::to_string(1000 + i) + ".png"), pictures[i]);
+  }
+}
+
 struct Kind {
   std::string name;
   std::vector<std::string> arguments;
@@ -157,6 +180,7 @@ const Kind kKinds[] = {
      write_tokens},
     {"idx", {"--dataset=fashion-mnist", "--model=linear"}, write_idx},
     {"cifar10", {"--dataset=cifar10", "--model=linear"}, write_cifar10},
+    {"folder", {"--dataset=folder:pictures,size=8,split=0.8", "--model=linear"}, write_pictures},
 };
 
 class Data : public testing::TestWithParam<Kind> {
