@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace dtrain::p2p {
 namespace {
@@ -41,8 +42,9 @@ void CallWatchdog::tick() {
 
 void CallWatchdog::look_around(TimePoint now) {
   next_look_ = now + kLookEvery;
-  if (!record_posted_) sources_.oob.put_record(sources_.recorder.dump(sources_.members.rank()));
-  record_posted_ = true;
+  const bool counts = call_.operation == Operation::offer || call_.operation == Operation::receive_any;
+  if (looks_++ == 0 || counts)
+    sources_.oob.put_record(sources_.recorder.dump(sources_.members.rank(), counts ? looks_ : 0));
   if (const auto end = sources_.oob.failure()) {
     if (const auto failure = decode(*end)) throw GroupEnds{*failure};
   }
@@ -68,9 +70,9 @@ void CallWatchdog::compare_with_involved() {
     if (record && waits_for_later_collective(*record, sources_.recorder.latest_sequence()))
       stuck_.insert_or_assign(peer, record->collectives.back());
   }
-  // Nobody is left who could offer anything.
-  if (call_.operation == Operation::receive_any && static_cast<int>(stuck_.size()) == others)
-    throw_disagreement(stuck_.rbegin()->first, stuck_.rbegin()->second);
+  // Nobody is left who could offer anything, unless that has come since this rank looked for messages.
+  if (call_.operation != Operation::receive_any || static_cast<int>(stuck_.size()) < others) return;
+  if (std::exchange(nobody_left_, true)) throw_disagreement(stuck_.rbegin()->first, stuck_.rbegin()->second);
 }
 
 // Gives what the record of `peer` says.
@@ -80,8 +82,27 @@ std::optional<FlightRecord> CallWatchdog::compare_with(int peer) {
   FlightRecord seen = FlightRecord::parse(*record);
   const auto theirs =
       find_disagreement(call_, sources_.members.rank(), sources_.recorder.latest_sequence(), seen, peer);
-  if (theirs) throw_disagreement(peer, *theirs);
+  if (!theirs) {
+    suspicions_.erase(peer);
+  } else if (is_certain(peer, *theirs, seen)) {
+    throw_disagreement(peer, *theirs);
+  }
   return seen;
+}
+
+// The place of a collective in their order is the same for ever. With messages a rank that had no core for a
+// while would accuse others wrongly: what it waits for may have come since it looked for messages, and the
+// peer may have left the offer that its record tells of. So this rank looks for messages once more, and a
+// peer in an offer must have looked around since, which it does only as long as it waits.
+bool CallWatchdog::is_certain(int peer, const RecordedCall& theirs, const FlightRecord& record) {
+  if (!call_.is_pairwise()) return true;
+  const auto [seen, is_new] = suspicions_.try_emplace(peer, Suspicion{theirs.text, record.looks});
+  if (is_new) return false;
+  if (seen->second.text != theirs.text || record.looks < seen->second.looks) {
+    seen->second = {theirs.text, record.looks};
+    return false;
+  }
+  return record.looks == 0 || record.looks >= seen->second.looks + 2;
 }
 
 void CallWatchdog::throw_disagreement(int peer, const RecordedCall& theirs) const {

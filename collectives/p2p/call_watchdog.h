@@ -41,8 +41,16 @@ class CallWatchdog final : public Watchdog {
   PeerFailure blame(int rank, std::string what) const;
 
  private:
+  /// A disagreement that was seen once, and how often its rank had looked around then.
+  struct Suspicion {
+    std::string text;
+    std::uint64_t looks;
+  };
+
   void look_around(TimePoint now);
   std::optional<FlightRecord> compare_with(int peer);
+  /// Whether the disagreement with a call of `peer` that `record` tells of can be believed.
+  bool is_certain(int peer, const RecordedCall& theirs, const FlightRecord& record);
   void compare_with_involved();
   [[noreturn]] void throw_disagreement(int peer, const RecordedCall& theirs) const;
   PeerFailure late(TimePoint now);
@@ -53,9 +61,11 @@ class CallWatchdog final : public Watchdog {
   TimePoint start_;
   Deadline deadline_;
   TimePoint next_look_;
-  bool record_posted_ = false;
+  std::uint64_t looks_ = 0;
   int looked_at_ = 0;                    // how far after this rank on the ring
   std::map<int, RecordedCall> stuck_{};  // in collectives after this call, by rank
+  bool nobody_left_ = false;             // all others were stuck when this rank looked last
+  std::map<int, Suspicion> suspicions_{};
 };
 
 }  // namespace dtrain::p2p

@@ -63,8 +63,9 @@ void FlightRecorder::record(const Call& call) {
   collectives_.push_back(call);
 }
 
-std::string FlightRecorder::dump(int rank) const {
+std::string FlightRecorder::dump(int rank, std::uint64_t looks) const {
   std::ostringstream out;
+  out << "l " << looks << '\n';
   for (const Call& call : collectives_) {
     out << "c " << call.sequence << ' ' << call.fingerprint << ' ' << one_line(call.text()) << '\n';
   }
@@ -95,6 +96,10 @@ FlightRecord FlightRecord::parse(std::string_view text) {
     fields >> kind;
     if (kind == 'x') {
       read_counts(fields, record);
+      continue;
+    }
+    if (kind == 'l') {
+      fields >> record.looks;
       continue;
     }
     RecordedMessage seen;

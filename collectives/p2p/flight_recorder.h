@@ -17,8 +17,8 @@ class FlightRecorder {
  public:
   /// `call` begins on this rank.
   void record(const Call& call);
-  /// Text for the out-of-band store; `rank` is this rank.
-  std::string dump(int rank) const;
+  /// Text for the out-of-band store; `rank` is this rank, which has looked around `looks` times in its call.
+  std::string dump(int rank, std::uint64_t looks = 0) const;
   std::uint64_t latest_sequence() const noexcept {
     return collectives_.empty() ? 0 : collectives_.back().sequence;
   }
@@ -45,6 +45,7 @@ struct RecordedMessage : RecordedCall {
 struct FlightRecord {
   std::vector<RecordedCall> collectives;     ///< oldest first
   std::vector<RecordedMessage> messages;     ///< what it is in, beside or after the collectives
+  std::uint64_t looks = 0;                   ///< how often its rank had looked around in its call
   std::vector<std::size_t> sends, receives;  ///< counts by rank, where the latest collective is an all_to_all
 
   static FlightRecord parse(std::string_view text);

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <set>
 #include <thread>
@@ -61,11 +62,13 @@ Call all_to_all(int size, std::size_t count) {
 
 class CallWatchdogTest : public testing::Test {
  protected:
-  void tick_until(int looks) {
+  void tick_until(
+      int looks, const std::function<void()>& meanwhile = [] {}) {
     const CallWatchdog::Sources sources{crowd_, oob_, recorder_, [] { return false; },
                                         [] { return std::optional<std::string>(); }};
     CallWatchdog watchdog(sources, call_, seconds(600));
     while (oob_.looks < looks) {
+      meanwhile();
       watchdog.tick();
       std::this_thread::sleep_for(milliseconds(5));
     }
@@ -96,6 +99,41 @@ TEST_F(CallWatchdogTest, FindsTheRankThatDisagreesWhereverItIs) {
     EXPECT_EQ(end.failure.rank, 60);
     EXPECT_THAT(end.failure.what, HasSubstr("different things"));
   }
+}
+
+Call about_a_topic(Operation operation, int root, std::size_t count) {
+  Call call;
+  call.operation = operation;
+  call.root = root;
+  call.count = count;
+  call.sequence = 1;
+  call.label = "gradient";
+  call.fingerprint = any_fingerprint(7, 0, call);
+  return call;
+}
+
+TEST_F(CallWatchdogTest, AnOfferThatARankMayHaveLeftIsNotHeldAgainstIt) {
+  crowd_ = Crowd(2);
+  call_ = about_a_topic(Operation::receive_any, -1, 4);
+  FlightRecorder theirs;
+  theirs.record(about_a_topic(Operation::offer, 0, 5));
+  oob_.records[1] = theirs.dump(1, 3);
+  EXPECT_NO_THROW(tick_until(5));
+  std::uint64_t looks = 3;
+  EXPECT_THROW(tick_until(20, [&] { oob_.records[1] = theirs.dump(1, ++looks); }), GroupEnds)
+      << "it still waits there";
+}
+
+TEST_F(CallWatchdogTest, AMessageThatMayJustHaveComeIsLookedForOnceMore) {
+  crowd_ = Crowd(2);
+  call_ = about_a_topic(Operation::receive, 1, 4);
+  FlightRecorder theirs;
+  theirs.record(all_to_all(2, 4));
+  oob_.records[1] = theirs.dump(1);
+  EXPECT_NO_THROW(tick_until(oob_.looks + 1)) << "this rank may have had no core since it looked";
+  call_ = about_a_topic(Operation::receive_any, -1, 4);
+  EXPECT_NO_THROW(tick_until(oob_.looks + 1));
+  EXPECT_THROW(tick_until(oob_.looks + 2), GroupEnds);
 }
 
 }  // namespace
