@@ -7,6 +7,7 @@
   coverage.py table COUNTS.json [TABLE]    lines and branches that ran, by room, from gcovr's --json; beside an earlier table
 """
 import collections
+import itertools
 import json
 import os
 import pathlib
@@ -50,19 +51,29 @@ def room_of(path):
     return "/".join(parts[:2]) if parts[0] in DEEP and len(parts) > 2 else parts[0]
 
 
+def merged(lines):
+    """{number: (count, counts of branches)}: a line of a template is there once for each of its instances."""
+    found = {}
+    for line in lines:
+        ways = [branch["count"] for branch in line.get("branches", [])]
+        count, others = found.get(line["line_number"], (0, []))
+        both = [max(pair) for pair in itertools.zip_longest(ways, others, fillvalue=0)]
+        found[line["line_number"]] = count + line["count"], both
+    return found
+
+
 def counted(path):
     lines, branches = collections.defaultdict(lambda: [0, 0]), collections.defaultdict(lambda: [0, 0])
     with open(path, encoding="utf-8") as file:
         files = json.load(file)["files"]
     for entry in files:
         room = room_of(entry["file"])
-        for line in entry["lines"]:
+        for count, ways in merged(entry["lines"]).values():
             for key in (room, "all"):
-                lines[key][0] += line["count"] > 0
+                lines[key][0] += count > 0
                 lines[key][1] += 1
-                for branch in line.get("branches", []):
-                    branches[key][0] += branch["count"] > 0
-                    branches[key][1] += 1
+                branches[key][0] += sum(way > 0 for way in ways)
+                branches[key][1] += len(ways)
     return lines, branches
 
 
