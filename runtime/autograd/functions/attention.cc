@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/autograd/autocast.h"
 #include "runtime/autograd/functions/attention_call.h"
@@ -83,13 +84,18 @@ HeadLayout layout_of(const Tensor& query, const Tensor& key, const Tensor& value
   return {broadcast_shapes(without_last(q, 1), without_last(k, 1), kName), k.back(), heads / k.back()};
 }
 
+/// x as the kernel takes it, with neighbours along the last dimension.
+Tensor with_neighbours(const Tensor& x) {
+  return x.size(-1) > 1 && x.strides().back() != 1 ? x.contiguous() : x;
+}
+
 /// The same elements in `shape`, with neighbours along the last dimension. `whole` is the shape with all
 /// leading dimensions, to which x broadcasts.
 Tensor as_heads(const Tensor& x, const Dims& whole, const Dims& shape, bool has_heads) {
   Tensor y = has_heads ? x : x.unsqueeze(-3);
   if (y.shape() != whole) y = y.expand(whole);
   if (y.shape() != shape) y = y.reshape(shape);
-  return y.size(-1) > 1 && y.strides().back() != 1 ? y.contiguous() : y;
+  return with_neighbours(y);
 }
 
 /// The options' tensors, checked where the kernel could not say what is wrong with them.
@@ -139,23 +145,41 @@ bool has_rows_outside(const Tensor& heads) {
   return heads.strides()[heads.rank() - 2] > heads.strides()[heads.rank() - 3];
 }
 
+/// A call with its masks, which backward reads again: it refuses when they were modified since.
+class SavedCall {
+ public:
+  explicit SavedCall(const AttentionCall& call) : call_(call) {
+    for (const Tensor& mask : {call.bias, call.lengths, call.segments})
+      if (mask.defined()) masks_.push_back(Saved::input(mask));
+  }
+  const AttentionCall& get(const GradSink& sink) const {
+    for (const Saved& mask : masks_) (void)mask.get(sink);
+    return call_;
+  }
+
+ private:
+  AttentionCall call_;
+  std::vector<Saved> masks_;
+};
+
 /// What backward keeps of queries, keys and values of their own.
 struct AttentionSaved {
-  AttentionCall call;
+  SavedCall call;
   Saved query, key, value, output;
   Tensor log_sums;
 };
 
 void attention_backward(const AttentionSaved& saved, const Tensor& given, GradSink& sink) {
+  const AttentionCall& call = saved.call.get(sink);
   const Tensor query = saved.query.get(sink), key = saved.key.get(sink), value = saved.value.get(sink);
   if (grad_enabled()) {
-    Tensors gradients = plain_attention_gradients(saved.call, query, key, value, given);
+    Tensors gradients = plain_attention_gradients(call, query, key, value, given);
     for (int i = 0; i < 3; ++i) {
       if (sink.wants(i)) sink.deliver(i, std::move(gradients[static_cast<std::size_t>(i)]));
     }
     return;
   }
-  const Tensor grad = given.size(-1) > 1 && given.strides().back() != 1 ? given.contiguous() : given;
+  const Tensor grad = with_neighbours(given);
   const Tensor* const inputs[] = {&query, &key, &value};
   Tensor to[3];
   View views[3];
@@ -166,7 +190,7 @@ void attention_backward(const AttentionSaved& saved, const Tensor& given, GradSi
     views[i] = to[i].view();
   }
   query.device().kernels().attention_backward(
-      saved.call.rule, saved.call.masks(query, key), query.view(), key.view(), value.view(),
+      call.rule, call.masks(query, key), query.view(), key.view(), value.view(),
       saved.output.get(sink).view(), saved.log_sums.view(), grad.view(), views[0], views[1], views[2]);
   for (int i = 0; i < 3; ++i) {
     if (sink.wants(i)) sink.deliver(i, std::move(to[i]));
@@ -193,12 +217,8 @@ Tensor fast_attention(const AttentionCall& call, const Tensor& query, const Tens
                       const Tensor& value) {
   Attended result = attend(call, query, key, value);
   if (!recording({query, key, value})) return result.output;
-  AttentionSaved saved{call,
-                       Saved::input(query),
-                       Saved::input(key),
-                       Saved::input(value),
-                       Saved::output(result.output),
-                       result.log_sums};
+  AttentionSaved saved{SavedCall(call),     Saved::input(query),          Saved::input(key),
+                       Saved::input(value), Saved::output(result.output), result.log_sums};
   return record("attention", std::move(result.output), {query, key, value},
                 [saved = std::move(saved)](const Tensor& grad, GradSink& sink) {
                   attention_backward(saved, grad, sink);
@@ -251,24 +271,25 @@ Packing packing_of(const Tensor& qkv, const PackedHeads& heads) {
 }
 
 struct PackedSaved {
-  AttentionCall call;
+  SavedCall call;
   Packing packing;
   Saved qkv, output;
   Tensor log_sums;
 };
 
 void packed_backward(const PackedSaved& saved, const Tensor& given, GradSink& sink) {
+  const AttentionCall& call = saved.call.get(sink);
   const Packing& packing = saved.packing;
   const Tensor qkv = saved.qkv.get(sink);
   const Tensor query = packing.part(qkv, 0), key = packing.part(qkv, 1), value = packing.part(qkv, 2);
   const Dims rows = {given.size(0), given.size(1), packing.groups, packing.shared, packing.width};
-  const Tensor grad = given.reshape(rows).permute({0, 2, 3, 1, 4});
+  const Tensor grad = with_neighbours(given.reshape(rows).permute({0, 2, 3, 1, 4}));
   if (grad_enabled()) {
-    return sink.deliver(0, packing.joined(plain_attention_gradients(saved.call, query, key, value, grad)));
+    return sink.deliver(0, packing.joined(plain_attention_gradients(call, query, key, value, grad)));
   }
   Tensor to = sink.destination(0, grad.shared_device());
-  query.device().kernels().attention_backward(saved.call.rule, saved.call.masks(query, key), query.view(),
-                                              key.view(), value.view(), saved.output.get(sink).view(),
+  query.device().kernels().attention_backward(call.rule, call.masks(query, key), query.view(), key.view(),
+                                              value.view(), saved.output.get(sink).view(),
                                               saved.log_sums.view(), grad.view(), packing.part(to, 0).view(),
                                               packing.part(to, 1).view(), packing.part(to, 2).view());
   sink.deliver(0, std::move(to));
@@ -335,7 +356,8 @@ Tensor packed_attention(const Tensor& given, const PackedHeads& heads, const Att
   Attended result = attend(call, packing.part(source, 0), packing.part(source, 1), packing.part(source, 2));
   Tensor output = result.output.permute({0, 3, 1, 2, 4}).reshape(shape);
   if (!recording(qkv)) return autocast_rounded(output);
-  PackedSaved saved{call, packing, Saved::input(qkv), Saved::output(result.output), result.log_sums};
+  PackedSaved saved{SavedCall(call), packing, Saved::input(qkv), Saved::output(result.output),
+                    result.log_sums};
   return autocast_rounded(record("attention", std::move(output), {qkv},
                                  [saved = std::move(saved)](const Tensor& grad, GradSink& sink) {
                                    packed_backward(saved, grad, sink);

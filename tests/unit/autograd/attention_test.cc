@@ -139,6 +139,41 @@ TEST(AttentionByTiles, DropsTheSameWeightsForwardAndBackward) {
   expect_agrees("dropout of a part of the heads", inputs, options);
 }
 
+TEST(AttentionByTiles, PackedTakesAGradientOfAnyLayout) {
+  for (const bool by_group : {false, true}) {
+    const Tensor values = random_f64({2, 7, 3 * 8}, 1);
+    const Tensor rows = random_f64({2, 7, 1}, 2);
+    const auto gradient_of = [&](const Tensor& given) {
+      Tensor qkv = values.contiguous().detach();
+      qkv.set_requires_grad(true);
+      packed_attention(qkv, {.heads = 2, .by_group = by_group}).backward(given);
+      return qkv.grad();
+    };
+    const Tensor broadcast = rows.expand({2, 7, 8}), turned = random_f64({8, 7, 2}, 3).permute({2, 1, 0});
+    for (const Tensor& given : {broadcast, turned})
+      EXPECT_EQ(furthest(gradient_of(given), gradient_of(given.contiguous())), 0);
+  }
+}
+
+// Backward reads the masks again: with others than forward had, its gradients would be wrong.
+TEST(AttentionErrors, MasksThatWereModifiedAreRefused) {
+  Tensor bias = Tensor::zeros({7, 7}, cpu(), DType::f64), lengths = Tensor::full({2}, 7, cpu(), DType::i64),
+         segments = Tensor::zeros({2, 7}, cpu(), DType::i32);
+  Tensor heads = random_f64({2, 3, 7, 4}, 1), packed = random_f64({2, 7, 12}, 2);
+  for (Tensor* input : {&heads, &packed}) input->set_requires_grad(true);
+  const AttentionOptions options{.lengths = lengths, .segments = segments};
+  for (Tensor* mask : {&bias, &lengths, &segments}) {
+    const Tensor y = scaled_dot_product_attention(heads, heads, heads, bias, options);
+    const Tensor of_packed = packed_attention(packed, {.heads = 1}, options);
+    mask->fill(1);
+    EXPECT_THROW(sum(y).backward(), UsageError);
+    if (mask == &bias)
+      sum(of_packed).backward();  // has none
+    else
+      EXPECT_THROW(sum(of_packed).backward(), UsageError);
+  }
+}
+
 TEST(AttentionErrors, NameWhatDoesNotFit) {
   const Tensor query = random_f64({2, 6, 40, 4}, 1);
   EXPECT_THROW(
