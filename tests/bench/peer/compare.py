@@ -16,6 +16,7 @@ import programs
 # Batch norm makes the losses of ResNet-18 drift apart quickly at larger ones.
 LEARNING_RATE = {"lenet": "0.05", "resnet18": "0.001"}
 LOSSES_AGREE = {("lenet", "fp32"): 1e-3, ("lenet", "bf16"): 2e-2, ("resnet18", "fp32"): 2e-2, ("resnet18", "bf16"): 5e-2}
+LOG_EVERY = 10  # steps of a timed run
 
 
 def parse_arguments():
@@ -33,8 +34,10 @@ def parse_arguments():
     p.add_argument("--out", help="write everything measured to this JSON file")
     p.add_argument("--keep", help="keep run directories and outputs in this folder")
     a = p.parse_args()
-    if not 0 < a.warmup < a.steps or a.rounds < 1:
-        p.error("expected 0 < --warmup < --steps and at least one round")
+    first = -(-a.warmup // LOG_EVERY) * LOG_EVERY  # the timing is from one logged step to the last
+    if a.warmup < 1 or first >= a.steps or a.rounds < 1:
+        p.error(f"expected at least one round and a logged step (every {LOG_EVERY}th) from --warmup on before the last, "
+                f"got --warmup {a.warmup} of --steps {a.steps}, --rounds {a.rounds}")
     return a
 
 
@@ -59,17 +62,18 @@ def measure(a, batch, everyone, folder):
         turn = round_index % len(everyone)
         for p in everyone[turn:] + everyone[:turn]:
             where = folder / f"{p.name.replace(' ', '-')}-{batch}-{round_index}"
-            speed = programs.run(p, batch, a.steps, 10, 0, f"{where}-speed")
+            speed = programs.run(p, batch, a.steps, LOG_EVERY, 0, f"{where}-speed")
             start = programs.run(p, batch, 1, 1, 0, f"{where}-start")
             mine = values[p.name]
             mine["images_per_second"].append(speed.images_per_second(batch, a.warmup))
             mine["first_step_seconds"].append(start.first_step_seconds())
             mine["run_seconds_one_step"].append(start.ended - start.started)
-            losses[p.name] = speed.loss_at(10)
+            losses[p.name] = speed.loss_at(LOG_EVERY)
             print(f"  round {round_index + 1}, {p.name}: {mine['images_per_second'][-1]:.0f} images/s, first step after "
                   f"{mine['first_step_seconds'][-1]:.3f} s", flush=True)
     for p in everyone:
-        watched = programs.run(p, batch, a.steps, 10, 0, folder / f"{p.name.replace(' ', '-')}-{batch}-memory", True)
+        where = folder / f"{p.name.replace(' ', '-')}-{batch}-memory"
+        watched = programs.run(p, batch, a.steps, LOG_EVERY, 0, where, True)
         values[p.name].update({f"{k}_mib": [v] for k, v in watched.memory.items()})
     return values, losses
 
@@ -120,7 +124,8 @@ def print_profiles(a, batch, everyone, folder):
     for p in everyone:
         profiled = programs.Program(p.name, p.command, p.extra + ["--profile"])
         try:
-            done = programs.run(profiled, batch, a.steps, 10, 0, folder / f"{p.name.replace(' ', '-')}-{batch}-profile")
+            where = folder / f"{p.name.replace(' ', '-')}-{batch}-profile"
+            done = programs.run(profiled, batch, a.steps, LOG_EVERY, 0, where)
             profiles[p.name] = done.summary().get("phase_milliseconds_per_step", {})
         except RuntimeError as error:
             print(f"\n{p.name}: no profile: {error}")
