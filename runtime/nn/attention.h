@@ -27,9 +27,9 @@ struct HeadShape {
 };
 
 /// Keys and values of the tokens that a layer has seen, so that the next ones need not compute them again.
-/// Row b of a batch has seen lengths[b] tokens; the same for all layers of a network.
+/// How many those are in each row of a batch, the positions of a call say (AttentionContext).
 struct KeyValueCache {
-  Tensor keys, values;  ///< [B, kv_heads, capacity, head_width], the first lengths[b] of each row written
+  Tensor keys, values;  ///< [B, kv_heads, capacity, head_width], each row written as far as it was seen
 
   KeyValueCache(std::int64_t batch, std::int64_t capacity, const HeadShape& shape,
                 const std::shared_ptr<Device>& device, DType dtype = DType::f32);
