@@ -126,20 +126,26 @@ bool ParallelModel::differs(bool exchange) const noexcept {
   return tp_group_ || schedule_->stages() != nullptr || (exchange && !sync_->equal_gradients());
 }
 
-// Of an overflow one rank may know alone: whether there is an update is said by all.
+// Of an overflow one rank may know alone: what comes of it is said by all.
+void ParallelModel::inspect(const NamedTensors& parameters, bool suspected, bool exchange) {
+  if (suspected) guard_->inspect(gradients_of(parameters));
+  if (differs(exchange)) agree_on_overflow(*guard_, *all_, patience());
+}
+
+// The update shows what is not finite in its gradients, and ends the run; what clipping makes finite is
+// looked for before.
 void ParallelModel::update(bool exchange) {
   {
     const PhaseScope phase = context_.timer.phase(Phase::optimizer);
     const NoGrad no_grad;
     const NamedTensors shared = sync_->shared(*optimizer_);
-    if (guard_ != nullptr) {
-      guard_->inspect(gradients_of(shared));
-      if (differs(exchange)) agree_on_overflow(*guard_, *all_, patience());
-    }
+    const bool first = guard_ != nullptr && (guard_->inspects_first() || limits_.value);
+    if (first) inspect(shared, true, exchange);
     if (CommHook* hook = sync_->hook(); hook != nullptr && scaler_ != nullptr)
       hook->on_step_outcome(scaler_->found());
     layout_->limit(shared, limits_, patience());
     optimizer_->step();
+    if (guard_ != nullptr && !first) inspect(shared, guard_->corrupted_any(), exchange);
     if (guard_ != nullptr) guard_->update();
   }
   sync_->take_update(exchange, patience());

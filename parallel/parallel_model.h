@@ -47,6 +47,8 @@ class ParallelModel final : public Strategy {
   void attach(const ModelFactory& factory);
   void load_sharded(const CheckpointFiles& state, const Deadline& deadline);
   void update(bool exchange);
+  /// Looks at the gradients of `parameters` if they are `suspected` here, and learns what the others found.
+  void inspect(const NamedTensors& parameters, bool suspected, bool exchange);
   /// Whether ranks may have found other gradients than this one.
   bool differs(bool exchange) const noexcept;
   Deadline patience() const { return Deadline::after(context_.patience); }

@@ -51,8 +51,8 @@ struct ModelFactory {
   std::function<std::unique_ptr<Optimizer>(const NamedTensors& parameters)> make_optimizer;
   /// Loss scaling; null without. Borrowed, outlives the strategy.
   GradScaler* scaler = nullptr;
-  /// Keeps gradients that are not finite away from the parameters where nothing is scaled; null: nobody looks
-  /// at them. Borrowed, outlives the strategy.
+  /// Looks for gradients that are not finite where nothing is scaled; found() is told after the step. Null:
+  /// nobody looks at them. Borrowed, outlives the strategy.
   UpdateGuard* guard = nullptr;
   /// For the whole network's gradients, wherever they are.
   GradientLimits limits = {};
@@ -246,9 +246,9 @@ class AsyncSteps {
 /// Backward from weight · loss, scaled where there is a `scaler` (may be null).
 void start_backward(const Tensor& loss, double weight, const GradScaler* scaler);
 
-/// Collective over `ranks`, between UpdateGuard::inspect() and the optimizer's step. Where one rank found a
-/// gradient that is not finite, all of them have: ranks that hold different parts of a network skip a step
-/// together, and their scales stay equal. Throws PeerError.
+/// Collective over `ranks`, after UpdateGuard::inspect(). Where one rank found a gradient that is not finite,
+/// all of them have: ranks that hold different parts of a network skip a step, or end, together, and their
+/// scales stay equal. Throws PeerError.
 void agree_on_overflow(const UpdateGuard& guard, Communicator& ranks, const Deadline& deadline);
 
 }  // namespace dtrain

@@ -38,6 +38,8 @@ class GradScaler final : public UpdateGuard {
   void unscale(std::span<const Tensor> gradients);
   /// unscale(): found() is this step's alone.
   void inspect(std::span<const Tensor> gradients) override { unscale(gradients); }
+  /// A step that overflows must leave the parameters, since training resumes behind it.
+  bool inspects_first() const noexcept override { return true; }
   /// Moves the scale. Once a step, after the optimizer.
   void update() override;
 

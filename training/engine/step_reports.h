@@ -27,7 +27,7 @@ struct StepReport {
   // ---- when it is taken
   bool stop = false;        ///< some rank was told to stop
   bool save = false;        ///< some rank asks for a checkpoint
-  bool overflowed = false;  ///< a gradient was not finite: nothing was updated
+  bool overflowed = false;  ///< a gradient was not finite
   bool corrupted = false;   ///< an earlier update of some rank wrote numbers that are not finite
 };
 

@@ -147,9 +147,11 @@ LossError DivergenceDetector::end_run(const LossError& error, RunCheckpoints& ch
 }
 
 std::string DivergenceDetector::advice(const LossError& error, const std::string& sample) const {
-  const bool kept = error.where() == NotFinite::gradients || error.where() == NotFinite::scaled_gradients ||
+  const bool kept = error.where() == NotFinite::scaled_gradients ||
                     (error.where() == NotFinite::loss && !env_.device->runs_ahead());
-  std::string text = kept ? "; nothing was updated" : "";
+  std::string text = kept                                    ? "; nothing was updated"
+                     : error.where() == NotFinite::gradients ? "; their update was not saved"
+                                                             : "";
   if (!sample.empty()) return text + fmt::format(": {}. Correct the data", sample);
   const bool half = config_.precision == Precision::fp16;
   const char* const range =

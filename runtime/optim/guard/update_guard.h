@@ -39,6 +39,12 @@ class UpdateGuard {
   /// Once a step, after the optimizer.
   virtual void update() {}
 
+  /// Whether gradients are to be inspected before the update, to keep them from the parameters: on a device
+  /// that runs ahead of the host, where steps are queued behind it. Elsewhere corrupted() tells of them too,
+  /// since every rule writes what is not finite where a gradient is not: who ends then may inspect()
+  /// afterwards, to know which of the two it was, and pays nothing for the steps before.
+  virtual bool inspects_first() const noexcept { return found_.device().runs_ahead(); }
+
   /// Whether inspect() found something: float32 [1], not 0 then.
   const Tensor& found() const noexcept { return found_; }
   /// Whether a step of the optimizer wrote a number that is not finite, which finite gradients do when they

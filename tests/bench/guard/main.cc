@@ -71,8 +71,9 @@ class Trial {
     Optimizer& optimizer = guarded ? guarded_ : plain_;
     optimizer.zero_grad();
     cross_entropy((*network_)(images_), labels_).backward();
-    if (guarded) guard_.inspect(optimizer.gradients());
+    if (guarded && guard_.inspects_first()) guard_.inspect(optimizer.gradients());
     optimizer.step();
+    if (guarded && !guard_.inspects_first() && guard_.corrupted_any()) guard_.inspect(optimizer.gradients());
   }
   /// What a step of several ranks adds: a number a parameter is written, and read again.
   void agree() {

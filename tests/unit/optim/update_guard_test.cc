@@ -89,6 +89,29 @@ TEST_F(UpdateGuardTest, KeepsParametersAsTheyWereBeforeTheStep) {
   }
 }
 
+// So that who ends with it need not look at gradients before.
+TEST_F(UpdateGuardTest, TheUpdateShowsAGradientThatIsNotFinite) {
+  const std::size_t rules = all_rules(parameter()).size();
+  for (std::size_t rule = 0; rule < rules; ++rule) {
+    for (const float bad : {kInfinity, -kInfinity, kNan}) {
+      for (const double lr : {0.1, 0.0}) {
+        Tensor p = parameter();
+        const auto optimizer = std::move(all_rules(p)[rule]);
+        UpdateGuard guard(device_);
+        guard.attach(*optimizer);
+        optimizer->set_lr(lr);
+        step(p, *optimizer, nullptr, 0.25F);
+        EXPECT_FALSE(guard.corrupted_any()) << rule;
+        step(p, *optimizer, nullptr, bad);
+        EXPECT_TRUE(guard.corrupted_any()) << rule << " " << bad << " " << lr;
+        EXPECT_FALSE(guard.found_any()) << "nobody looked";
+        guard.inspect(optimizer->gradients());
+        EXPECT_TRUE(guard.found_any()) << rule;
+      }
+    }
+  }
+}
+
 // Gradients are finite, what they lead to is not: weights, or a square that the rule remembers.
 TEST_F(UpdateGuardTest, NotesAnUpdateThatOverflows) {
   const std::size_t rules = all_rules(parameter()).size();

@@ -257,12 +257,11 @@ class NoSlope final : public Squares {
   }
 };
 
-TEST(Engine, GradientsThatAreNotFiniteMoveNothing) {
+TEST(Engine, GradientsThatAreNotFiniteEndTheRunInTheirStep) {
   for (const std::size_t passes : {1, 4}) {
     NoSlope task;
     Worker worker(task, passes);
     worker.step();
-    const std::vector<float> before = worker.weights();
     task.broken = true;
     try {
       worker.step();
@@ -273,7 +272,6 @@ TEST(Engine, GradientsThatAreNotFiniteMoveNothing) {
       EXPECT_TRUE(std::isfinite(error.loss()));
       EXPECT_THAT(error.what(), HasSubstr("gradients are not finite"));
     }
-    EXPECT_EQ(worker.weights(), before);
   }
 }
 
