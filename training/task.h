@@ -113,8 +113,8 @@ class Task {
   /// units_vary(): then each unit of a step weighs the same, wherever it is. For a batch without any, neither
   /// loss() nor add_up() is called: there is no mean.
   virtual double units(const Batch& batch) const;
-  /// Whether samples differ in units. True costs an exchange of one number before each step.
-  virtual bool units_vary() const { return false; }
+  /// Whether samples of `fields` differ in units. True costs an exchange of one number before each step.
+  virtual bool units_vary(std::span<const Field> /*fields*/) const { return false; }
 
   // ---- evaluation: sums over batches, added up over the ranks. By default the loss alone.
   /// How many numbers add_up() adds to.

@@ -29,7 +29,7 @@ class TensorParallelTask final : public Task {
   }
   OutputKind output_kind() const override { return task_.output_kind(); }
   double units(const Batch& batch) const override { return task_.units(batch); }
-  bool units_vary() const override { return task_.units_vary(); }
+  bool units_vary(std::span<const Field> fields) const override { return task_.units_vary(fields); }
   std::size_t sum_count() const override { return task_.sum_count(); }
   void add_up(const Tensors& outputs, const BatchTensors& batch, double units,
               std::span<double> sums) const override {

@@ -25,6 +25,7 @@ constexpr OptionSpec kOptions[] = {
     {"input", "Tokenize", "PATTERN", "", "the texts: *.txt (a file is a document) or *.jsonl (a line is one), either may be gzip"},
     {"output", "Tokenize", "DIR", "", "folder of the shards; if it has some of the same conversion, it is resumed behind them"},
     {"field", "Tokenize", "NAME", "text", "of a *.jsonl line's object: the document's text"},
+    {"prompt", "Tokenize", "NAME", "", "of a *.jsonl line's object: a text in front of the document's, which training does not ask for (then --field completion, say)"},
     {"end-token", "Tokenize", "TOKEN", "auto", "put behind each document: auto (<|endoftext|> or what the tokenizer has for it), none or a token's text"},
     {"shard-tokens", "Tokenize", "N", "100000000", "a shard ends with the document that reaches N tokens"},
     {"threads", "Tokenize", "N", "0", "threads that encode; 0: one for each CPU"},
@@ -66,6 +67,10 @@ void expect_given(const Options& options, std::initializer_list<const char*> nam
   for (const char* const name : names)
     if (!options.has(name))
       throw UsageError(fmt::format("expected --{}, got none (`dtrain tokenize --help`)", name));
+}
+
+DocumentFields fields(const Options& options) {
+  return {options.text("field"), options.has("prompt") ? options.text("prompt") : ""};
 }
 
 int threads(const Options& options) {
@@ -110,7 +115,7 @@ ExitCode make_tokenizer(const Options& options, const Environment& environment) 
   if (std::filesystem::exists(path)) options.refuse("output", "a folder without a tokenizer.json");
   TrainTokenizerRequest request;
   request.inputs = matching(options, "input");
-  request.field = options.text("field");
+  request.fields = fields(options);
   request.vocabulary = options.integer("train", kLeastVocabulary, kMostVocabulary);
   request.threads = threads(options);
   TextProgress line(request.inputs, environment);
@@ -131,7 +136,7 @@ ExitCode convert(const Options& options, const Environment& environment) {
   request.inputs = matching(options, "input");
   request.tokenizer = open_tokenizer(options.text("tokenizer"));
   request.output = options.text("output");
-  request.field = options.text("field");
+  request.fields = fields(options);
   request.shard_tokens = options.integer("shard-tokens", 1, INT64_MAX);
   request.end_token = end_token(options, *request.tokenizer);
   request.threads = threads(options);

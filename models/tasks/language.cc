@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "models/tasks/asked_tokens.h"
 #include "models/tasks/count_right.h"
 #include "models/text/transformer.h"
 #include "parallel/tensor/layers.h"
@@ -17,12 +18,6 @@ constexpr std::string_view kTokens = "tokens";
 /// From so many words on logits are never in memory at once: below, they are no larger than what a block
 /// keeps.
 constexpr std::int64_t kManyWords = 4096;
-
-/// The tokens that are asked for, [B · N].
-Tensor targets(const BatchTensors& batch) {
-  const Tensor& tokens = batch[kTokens];
-  return tokens.slice(1, 1, tokens.size(1)).to(DType::i64).reshape({-1});
-}
 
 Tensor by_token(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
@@ -38,6 +33,7 @@ TransformerShape Language::shape_for(std::span<const Field> fields) const {
         "known), got {}; a text's bytes are such samples",
         model_.name, describe(fields)));
   }
+  check_asked(model_.name, fields);
   TransformerShape shape = model_.shape;
   const std::int64_t context = tokens.shape[0] - 1;
   if (shape.vocabulary == 0) shape.vocabulary = tokens.values;
@@ -75,31 +71,40 @@ std::unique_ptr<Module> Language::build_tensor_parallel(std::span<const Field> f
   return std::make_unique<Transformer>(shape, generator, device, &tp_group);
 }
 
-Tensors Language::inputs(const BatchTensors& batch) const {
-  const Tensor& tokens = batch[kTokens];
-  return {tokens.slice(1, 0, tokens.size(1) - 1).contiguous()};
+Tensors Language::inputs(const BatchTensors& batch) const { return fed_tokens(batch); }
+
+bool Language::units_vary(std::span<const Field> fields) const { return asked_vary(fields); }
+
+double Language::units(const Batch& batch) const {
+  return asked_vary(batch.fields()) ? count_asked(batch) : Task::units(batch);
 }
 
 // Logits, or what they are made of: see Transformer::leave_head_to_loss().
 Tensor Language::loss(const Tensors& outputs, const BatchTensors& batch) const {
-  if (outputs.size() == 2) return linear_cross_entropy(by_token(outputs[0]), outputs[1], targets(batch));
-  return cross_entropy(by_token(outputs.front()), targets(batch));
+  const Tensor target = targets_of(batch);
+  const auto ignored = ignored_of(batch);
+  if (outputs.size() == 2)
+    return linear_cross_entropy(by_token(outputs[0]), outputs[1], target, {.ignore_index = ignored});
+  return cross_entropy(by_token(outputs.front()), target, LossReduction::mean, ignored);
 }
 
 Tensor Language::loss_tensor_parallel(const Tensors& outputs, const BatchTensors& batch,
                                       const TensorParallelGroup& tp_group) const {
   const Tensor logits = by_token(outputs.front());
   const bool splits = model_.shape.vocabulary == 0 || splits_words(model_.shape, tp_group);
-  if (!splits) return cross_entropy(logits, targets(batch));
-  return vocab_parallel_cross_entropy(logits, targets(batch), tp_group.group, "loss");
+  const Tensor target = targets_of(batch);
+  const auto ignored = ignored_of(batch);
+  if (!splits) return cross_entropy(logits, target, LossReduction::mean, ignored);
+  return vocab_parallel_cross_entropy(logits, target, tp_group.group, "loss", ignored);
 }
 
-void Language::add_up(const Tensors& outputs, const BatchTensors& batch, double /*units*/,
+void Language::add_up(const Tensors& outputs, const BatchTensors& batch, double units,
                       std::span<double> sums) const {
-  const Tensor logits = by_token(outputs.front()), target = targets(batch);
-  sums[0] += cross_entropy(logits, target, LossReduction::sum).item();
+  const Tensor logits = by_token(outputs.front()), target = targets_of(batch);
+  const auto ignored = ignored_of(batch);
+  sums[0] += cross_entropy(logits, target, LossReduction::sum, ignored).item();
   sums[1] += static_cast<double>(count_right(logits, target));
-  sums[2] += static_cast<double>(target.numel());
+  sums[2] += ignored ? units : static_cast<double>(target.numel());
 }
 
 Evaluation Language::evaluation(std::span<const double> sums, std::int64_t /*samples*/) const {

@@ -7,7 +7,9 @@
 namespace dtrain {
 
 /// Samples need a first field `tokens` (i32 or i64 [N + 1], its number of values known): the network sees the
-/// first N and is asked for the last N. Units are samples, all of which have N tokens.
+/// first N and is asked for the last N, or for those of them that `documents` and `asked` leave
+/// (models/tasks/asked_tokens.h). Units are then the tokens that are asked for, else samples, all of which
+/// have N.
 class Language final : public Task {
  public:
   /// Vocabulary and context of `model`, where it has none, are those of the samples.
@@ -21,12 +23,14 @@ class Language final : public Task {
                                                 const TensorParallelGroup& tp_group) const override;
   Tensors inputs(const BatchTensors& batch) const override;
   Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override;
+  double units(const Batch& batch) const override;
+  bool units_vary(std::span<const Field> fields) const override;
   std::optional<PublishedFormat> published_format(std::span<const Field> fields) const override;
   OutputKind output_kind() const override { return OutputKind::logits; }
   Tensor loss_tensor_parallel(const Tensors& outputs, const BatchTensors& batch,
                               const TensorParallelGroup& tp_group) const override;
 
-  /// Sums: the loss of all tokens, right guesses, tokens.
+  /// Sums: the loss of all tokens that are asked for, right guesses, how many those are.
   std::size_t sum_count() const override { return 3; }
   void add_up(const Tensors& outputs, const BatchTensors& batch, double units,
               std::span<double> sums) const override;

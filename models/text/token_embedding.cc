@@ -6,6 +6,7 @@
 #include "runtime/autograd/ops.h"
 #include "runtime/autograd/ops/embedding.h"
 #include "runtime/base/error.h"
+#include "runtime/nn/attention.h"
 
 namespace dtrain {
 
@@ -35,11 +36,15 @@ void TokenEmbedding::check_tokens(const Tensor& tokens) const {
 }
 
 Tensors TokenEmbedding::forward_all(const Tensors& inputs) {
-  check_inputs("TokenEmbedding", inputs, 1, 2);
+  check_inputs("TokenEmbedding", inputs, 1, 3);
   const Tensor& tokens = inputs[0];
   check_tokens(tokens);
   Tensor h = (*words_)(tokens.to(DType::i64));
-  if (positions_.defined()) h = add(h, positions_.slice(0, 0, tokens.size(1)));
+  if (positions_.defined()) {
+    const bool packed = inputs.size() > 2 && inputs[2].defined();
+    h = add(h,
+            packed ? embedding(positions_in(inputs[2]), positions_) : positions_.slice(0, 0, tokens.size(1)));
+  }
   if (segments_) {
     const bool given = inputs.size() > 1 && inputs[1].defined();
     h = add(h, (*segments_)(given ? inputs[1].to(DType::i64) : Tensor::zeros_like(tokens, DType::i64)));

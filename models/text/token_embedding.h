@@ -8,8 +8,9 @@
 
 namespace dtrain {
 
-/// tokens, integers [B, L] → [B, L, width] (of a split sequence this rank's part). Inputs: tokens, and of
-/// BERT's the segment of each, integers [B, L] (undefined: all 0). Parameters: words.weight, positions
+/// tokens, integers [B, L] → [B, L, width] (of a split sequence this rank's part). Inputs: tokens; of BERT's
+/// the segment of each, integers [B, L] (undefined: all 0); where places count from the beginnings of
+/// documents those, i32 [B, L] (AttentionContext). Parameters: words.weight, positions
 /// [context, width] without rotary, segments.weight and norm where there are segments.
 class TokenEmbedding final : public MultiModule {
  public:

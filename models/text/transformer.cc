@@ -11,6 +11,16 @@
 #include "runtime/base/error.h"
 
 namespace dtrain {
+namespace {
+
+/// A part whose module takes documents as its third input.
+LayerUnit part_with_documents(std::string name, const std::shared_ptr<Module>& module) {
+  return {{{std::move(name), module}}, [module](const Tensor& x, const Tensors& beside) {
+            return beside.empty() ? (*module)(x) : (*module)(Tensors{x, {}, beside.front()}).front();
+          }};
+}
+
+}  // namespace
 
 Transformer::Transformer(const TransformerShape& asked, Generator& generator,
                          const std::shared_ptr<Device>& device, const TensorParallelGroup* tp_group)
@@ -39,16 +49,18 @@ void Transformer::leave_head_to_loss() {
 }
 
 Tensors Transformer::forward_all(const Tensors& inputs) {
-  if (!leaves_head_ || !is_training() || inputs.size() != 1) return Module::forward_all(inputs);
+  if (inputs.empty() || inputs.size() > 2) return Module::forward_all(inputs);  // which says so
   std::vector<LayerUnit> parts = chain();
+  if (!leaves_head_ || !is_training()) return {through(parts, inputs.front(), beside_first(inputs))};
   parts.pop_back();
-  return {(*norm_)(through(parts, inputs.front())), parameter_of(*head_, "weight")};
+  return {(*norm_)(through(parts, inputs.front(), beside_first(inputs))), parameter_of(*head_, "weight")};
 }
 
 // In training a split head's logits stay split: the loss wants no more.
 std::vector<LayerUnit> Transformer::chain() const {
-  std::vector<LayerUnit> chain{layer_unit("embed", embed_)};
-  for (const auto& [name, block] : blocks_->children()) chain.push_back(layer_unit("blocks." + name, block));
+  std::vector<LayerUnit> chain{part_with_documents("embed", embed_)};
+  for (const auto& [name, block] : blocks_->children())
+    chain.push_back(part_with_documents("blocks." + name, block));
   const bool splits = tp_group_ && splits_words(shape_, *tp_group_);
   chain.push_back({{{"norm", norm_}, {"head", head_}},
                    [norm = norm_, head = head_, tp_group = tp_group_, splits](const Tensor& x) {

@@ -13,7 +13,9 @@
 
 namespace dtrain {
 
-/// tokens, integers [B, L], L <= context → logits [B, L, vocabulary]. Blocks of causal attention and a
+/// tokens, integers [B, L], L <= context → logits [B, L, vocabulary]. Inputs: tokens, and of rows that hold
+/// several documents where the one of each token begins, i32 [B, L] (AttentionContext): then each is seen as
+/// if it were alone. Blocks of causal attention and a
 /// feed-forward layer, each behind a norm and with a path around it; the words of input and output have
 /// tables of their own unless they are tied. Rows of a block's qkv go head by head (HeadShape), so that heads
 /// can be split. Dropout is where GPT-2 has it, but not within attention: on the sum of words and places, and
@@ -28,6 +30,7 @@ class Transformer final : public Module, public Chained {
   Transformer(const TransformerShape& shape, Generator& generator, const std::shared_ptr<Device>& device,
               const TensorParallelGroup* tp_group = nullptr);
   Tensor forward(const Tensor& tokens) override;
+  /// Parts take the second input beside.
   std::vector<LayerUnit> chain() const override;
 
   /// From now on forward_all() of a network in training gives {features [B, L, width], the head's table

@@ -69,8 +69,10 @@ void TransformerBlock::add_adapters(const TransformerLayers& layers) {
 }
 
 Tensors TransformerBlock::forward_all(const Tensors& inputs) {
-  check_inputs("TransformerBlock", inputs, 1, 2);
-  return {through_block(inputs[0], {.causal = causal_, .mask = inputs.size() > 1 ? inputs[1] : Tensor()})};
+  check_inputs("TransformerBlock", inputs, 1, 3);
+  return {through_block(inputs[0], {.causal = causal_,
+                                    .mask = inputs.size() > 1 ? inputs[1] : Tensor(),
+                                    .documents = inputs.size() > 2 ? inputs[2] : Tensor()})};
 }
 
 Tensor TransformerBlock::forward_cached(const Tensor& x, KeyValueCache& cache, const Tensor& positions) {

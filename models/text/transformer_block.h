@@ -11,10 +11,10 @@
 
 namespace dtrain {
 
-/// x [B, L, width] (of a split sequence this rank's part) → the same. Inputs: x, and optionally a mask added
-/// to the scores (AttentionContext). Norms stand before attention and feed-forward layer, in BERT behind the
-/// sums. Parameters: norm1, qkv, proj, norm2, up, down, and for swiglu gate; of slices this rank's; and of
-/// adapters lora_q, lora_o, …
+/// x [B, L, width] (of a split sequence this rank's part) → the same. Inputs: x, and optionally a mask and
+/// documents (AttentionContext), of all L tokens. Norms stand before attention and feed-forward layer, in
+/// BERT behind the sums. Parameters: norm1, qkv, proj, norm2, up, down, and for swiglu gate; of slices this
+/// rank's; and of adapters lora_q, lora_o, …
 class TransformerBlock final : public MultiModule {
  public:
   /// `label` names its collectives.

@@ -7,6 +7,12 @@
 namespace dtrain {
 namespace {
 
+Tensors brought(const Tensors& tensors, const std::shared_ptr<Device>& device) {
+  Tensors here;
+  for (const Tensor& tensor : tensors) here.push_back(tensor.defined() ? tensor.to(device) : tensor);
+  return here;
+}
+
 class PlacedModule final : public Module {
  public:
   PlacedModule(std::shared_ptr<Module> module, std::shared_ptr<Device> device)
@@ -23,8 +29,7 @@ class PlacedModule final : public Module {
   }
   Tensor forward(const Tensor& x) override { return forward_all({x}).front(); }
   Tensors forward_all(const Tensors& inputs) override {
-    Tensors here;
-    for (const Tensor& input : inputs) here.push_back(input.defined() ? input.to(device_) : input);
+    const Tensors here = brought(inputs, device_);
     module_->train(is_training());
     return here.size() == 1 ? Tensors{(*module_)(here.front())} : (*module_)(here);
   }
@@ -48,15 +53,15 @@ std::shared_ptr<Module> place(std::shared_ptr<Module> module, const std::shared_
 }
 
 LayerUnit place(LayerUnit part, const std::shared_ptr<Device>& device) {
-  part.forward = [forward = std::move(part.forward), device](const Tensor& x) {
-    return forward(x.to(device));
+  part.forward = [forward = std::move(part.forward), device](const Tensor& x, const Tensors& beside) {
+    return forward(x.to(device), brought(beside, device));
   };
   return part;
 }
 
 LayerUnit brought_to(LayerUnit part, const std::shared_ptr<Device>& device) {
-  part.forward = [forward = std::move(part.forward), device](const Tensor& x) {
-    return forward(x).to(device);
+  part.forward = [forward = std::move(part.forward), device](const Tensor& x, const Tensors& beside) {
+    return forward(x, beside).to(device);
   };
   return part;
 }

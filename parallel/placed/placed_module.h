@@ -19,7 +19,7 @@ namespace dtrain {
 /// each. Throws UsageError naming the first parameter or buffer that is on another device.
 std::shared_ptr<Module> place(std::shared_ptr<Module> module, const std::shared_ptr<Device>& device);
 
-/// A part whose input is brought to `device`, where its modules are.
+/// A part whose inputs are brought to `device`, where its modules are.
 LayerUnit place(LayerUnit part, const std::shared_ptr<Device>& device);
 /// A part whose result is brought to `device`.
 LayerUnit brought_to(LayerUnit part, const std::shared_ptr<Device>& device);

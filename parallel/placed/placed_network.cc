@@ -6,6 +6,7 @@
 
 #include "parallel/placed/placed_module.h"
 #include "parallel/schedule/stage_actions.h"
+#include "runtime/base/error.h"
 
 namespace dtrain {
 
@@ -18,6 +19,37 @@ std::vector<std::vector<std::string>> module_names(const std::vector<LayerUnit>&
   return names;
 }
 
+namespace {
+
+/// A weight that parts have in common would be one of its own on each of their devices.
+void check_ties(const std::vector<LayerUnit>& chain, const std::vector<std::string>& devices) {
+  struct Use {
+    const Tensor tensor;
+    std::string name;
+    std::size_t part;
+  };
+  std::vector<Use> uses;
+  for (std::size_t part = 0; part < chain.size(); ++part) {
+    for (const auto& [path, module] : chain[part].modules) {
+      for (const auto& [name, tensor] : module->named_parameters()) {
+        const auto same = std::ranges::find_if(
+            uses, [&, &weight = tensor](const Use& use) { return use.tensor.shares_storage(weight); });
+        if (same == uses.end()) {
+          uses.push_back({tensor, path + "." + name, part});
+        } else if (devices[same->part] != devices[part]) {
+          throw UsageError(
+              fmt::format("network on devices: expected parts that share a weight on one device, got {} on "
+                          "{} and {}.{} on "
+                          "{}; put both there, or take a model whose weights are not tied",
+                          same->name, devices[same->part], path, name, devices[part]));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
 PlacedChain build_placed(const ModelFactory& factory, const std::vector<std::string>& devices,
                          const NamedDevices& all) {
   PlacedChain placed{{}, devices};
@@ -25,6 +57,7 @@ PlacedChain build_placed(const ModelFactory& factory, const std::vector<std::str
   for (const auto& [name, device] : all) {
     if (std::ranges::find(devices, name) == devices.end()) continue;
     std::vector<LayerUnit> chain = chain_of(factory, device);
+    check_ties(chain, devices);
     for (std::size_t i = 0; i < chain.size(); ++i) {
       if (devices[i] == name) placed.chain[i] = place(std::move(chain[i]), device);
     }

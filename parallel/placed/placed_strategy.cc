@@ -62,7 +62,7 @@ std::vector<std::string> PlacedStrategy::planned_devices(const ModelFactory& fac
   std::string text;
   if (communicator_.rank() == 0) {
     if (!factory.example) throw UsageError("place: expected an example to measure the parts with, got none");
-    times = times_of(chain, factory.example(home).front(), factory.precision);
+    times = times_of(chain, factory.example(home), factory.precision);
     text = fmt::format("{}", fmt::join(plan_devices(chain, times, options_.devices), ","));
   }
   text = broadcast_text(communicator_, text, deadline);

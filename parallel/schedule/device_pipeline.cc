@@ -75,6 +75,7 @@ class DevicePipeline::Step {
         passes_(passes),
         stages_(static_cast<int>(pipeline.devices_.size())),
         runs_ahead_(pipeline.context_.device->runs_ahead()),
+        beside_(passes.count()),
         alive_(runs_.size()) {
     for (auto& alive : alive_) alive.resize(passes.count());
   }
@@ -192,7 +193,7 @@ class DevicePipeline::Step {
       alive.input.set_requires_grad(sent->wants_gradient);
     }
     set_rows(run, alive);
-    alive.output = through(runs_[run], alive.input);
+    alive.output = through(runs_[run], alive.input, beside_[i]);
     if (is_last(run)) {
       alive.output = loss(i, alive.output);
     } else {
@@ -215,12 +216,13 @@ class DevicePipeline::Step {
     return true;
   }
 
-  // The caller's passes know one thread at a time.
+  // The caller's passes know one thread at a time. Later runs see what is beside the input once they have
+  // what the first one sent.
   Tensor first_input(std::size_t i) {
     const std::lock_guard lock(passes_mutex_);
     const Tensors inputs = passes_.inputs(i);
-    if (inputs.size() == 1) return inputs.front();
-    throw UsageError(fmt::format("pipeline: expected a network of one input, got {}", inputs.size()));
+    beside_[i] = beside_first(inputs);
+    return inputs.front();
   }
   Tensor loss(std::size_t i, const Tensor& output) {
     const std::lock_guard lock(passes_mutex_);
@@ -240,6 +242,7 @@ class DevicePipeline::Step {
   const bool runs_ahead_;
   std::mutex passes_mutex_;
   Channel channel_;
+  std::vector<Tensors> beside_;            ///< by micro-batch: what all runs take of it
   std::vector<std::vector<Alive>> alive_;  ///< by run, by micro-batch
 };
 

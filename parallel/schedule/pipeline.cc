@@ -140,15 +140,13 @@ void Pipeline::compute(Phase phase, const Body& body) {
 }
 
 void Pipeline::forward(const Step& step, std::size_t chunk, std::size_t i) {
-  // On every stage: it keys dropout's masks, and the last one needs the targets.
+  // On every stage: it keys dropout's masks, the last one needs the targets, and each what is fed beside.
   const Tensors inputs = step.passes.inputs(i);
-  if (inputs.size() != 1)
-    throw UsageError(fmt::format("pipeline: expected a network of one input, got {}", inputs.size()));
   Alive& alive = alive_[chunk][i];
   if (!is_first(chunk)) alive.input = receive(before(), links_.activations(before()));
   step.hooks.begin_use(ParameterUse::forward);
   compute(Phase::forward, [&] {
-    alive.output = stage_->run(chunk, is_first(chunk) ? inputs.front() : alive.input);
+    alive.output = stage_->run(chunk, is_first(chunk) ? inputs.front() : alive.input, beside_first(inputs));
     if (is_last(chunk)) alive.output = step.passes.loss(i, {alive.output});
   });
   step.hooks.after_forward(i, step.passes.count());
@@ -196,7 +194,7 @@ Tensors Pipeline::evaluate(const Tensors& inputs, PassHooks& hooks) {
   Tensors outputs;
   for (std::size_t chunk = 0; chunk < alive_.size(); ++chunk) {
     const Tensor x = is_first(chunk) ? inputs.front() : receive(before(), links_.activations(before()));
-    const Tensor y = stage_->run(chunk, x);
+    const Tensor y = stage_->run(chunk, x, beside_first(inputs));
     if (is_last(chunk)) {
       outputs = {y};
     } else {

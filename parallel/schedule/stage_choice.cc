@@ -25,8 +25,8 @@ constexpr std::size_t kRepeats = 3;
 }
 
 /// Once through a part, forward and backward; what it gives.
-Tensor pass(const LayerUnit& part, const Tensor& x) {
-  Tensor y = part.forward(x);
+Tensor pass(const LayerUnit& part, const Tensor& x, const Tensors& beside) {
+  Tensor y = part.forward(x, beside);
   if (y.requires_grad()) y.backward(Tensor::zeros_like(y));
   for (const auto& [name, module] : part.modules) module->zero_grad();
   y.device().compute_stream().synchronize();
@@ -90,19 +90,21 @@ std::vector<LayerUnit> chain_of(const ModelFactory& factory, const std::shared_p
   return chained->chain();
 }
 
-std::vector<double> times_of(const std::vector<LayerUnit>& chain, const Tensor& input, Precision precision) {
+std::vector<double> times_of(const std::vector<LayerUnit>& chain, const Tensors& inputs,
+                             Precision precision) {
   LowPrecisionWeights weights;
   const Autocast autocast(precision, weights);
   std::vector<double> times;
-  Tensor x = input.detach();
+  const Tensors beside = beside_first(inputs);
+  Tensor x = inputs.front().detach();
   for (std::size_t i = 0; i < chain.size(); ++i) {
     if (i > 0) x.set_requires_grad(true);
-    Tensor y = pass(chain[i], x);  // memory is found, caches are warm
+    Tensor y = pass(chain[i], x, beside);  // memory is found, caches are warm
     std::array<double, kRepeats> passes{};
     for (double& time : passes) {
       x.zero_grad();
       const TimePoint start = steady_clock().now();
-      y = pass(chain[i], x);
+      y = pass(chain[i], x, beside);
       time = std::chrono::duration<double>(steady_clock().now() - start).count();
     }
     std::ranges::sort(passes);
@@ -125,8 +127,8 @@ void StageChoice::decide(const ModelFactory& factory, const std::shared_ptr<Devi
   const std::vector<LayerUnit> chain = chain_of(factory, device);
   if (keep(chosen, chain.size())) return;
   if (!factory.example) throw UsageError("pipeline: expected an example to measure the parts with, got none");
-  const auto times = mean_of(times_of(chain, factory.example(device).front(), factory.precision), device,
-                             communicator, deadline);
+  const auto times =
+      mean_of(times_of(chain, factory.example(device), factory.precision), device, communicator, deadline);
   std::vector<bool> needed;
   for (const LayerUnit& part : chain) needed.push_back(parameter_count(part) > 0);
   cut_ = {StageCut::Kind::listed, firsts_of(cut_evenly(times, static_cast<int>(runs_), needed))};

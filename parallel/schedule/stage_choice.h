@@ -40,9 +40,9 @@ StageCut parse_stages(std::string_view text);
 std::vector<LayerUnit> chain_of(const ModelFactory& factory, const std::shared_ptr<Device>& device);
 
 /// The seconds that each part takes forward and backward, in `precision`: the median of three passes after
-/// one that does not count. `input` is what the first part takes. Changes what a pass in training changes
+/// one that does not count. `inputs` are what the network is fed. Changes what a pass in training changes
 /// (running statistics); gradients are dropped. Waits for the device.
-std::vector<double> times_of(const std::vector<LayerUnit>& chain, const Tensor& input,
+std::vector<double> times_of(const std::vector<LayerUnit>& chain, const Tensors& inputs,
                              Precision precision = Precision::fp32);
 
 /// One rank's. Used once.

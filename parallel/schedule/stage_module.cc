@@ -41,12 +41,16 @@ StageModule::StageModule(std::vector<Chunk> chunks) : chunks_(std::move(chunks))
   for (const auto& [name, child] : root.children()) add_module(name, child);
 }
 
-Tensor StageModule::run(std::size_t chunk, const Tensor& x) const { return through(chunks_.at(chunk), x); }
+Tensor StageModule::run(std::size_t chunk, const Tensor& x, const Tensors& beside) const {
+  return through(chunks_.at(chunk), x, beside);
+}
 
-Tensor StageModule::forward(const Tensor& x) {
-  Tensor y = x;
-  for (std::size_t chunk = 0; chunk < chunks_.size(); ++chunk) y = run(chunk, y);
-  return y;
+Tensors StageModule::forward_all(const Tensors& inputs) {
+  if (inputs.empty()) throw UsageError("pipeline: expected a network's inputs, got none");
+  const Tensors beside = beside_first(inputs);
+  Tensor y = inputs.front();
+  for (std::size_t chunk = 0; chunk < chunks_.size(); ++chunk) y = run(chunk, y, beside);
+  return {y};
 }
 
 std::size_t StageModule::chunk_of(const std::string& parameter) const {

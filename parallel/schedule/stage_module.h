@@ -13,9 +13,10 @@ class StageModule final : public Module {
  public:
   explicit StageModule(std::vector<Chunk> chunks);
   /// Through one chunk.
-  Tensor run(std::size_t chunk, const Tensor& x) const;
+  Tensor run(std::size_t chunk, const Tensor& x, const Tensors& beside = {}) const;
   /// Through all of them, one after the other.
-  Tensor forward(const Tensor& x) override;
+  Tensor forward(const Tensor& x) override { return forward_all({x}).front(); }
+  Tensors forward_all(const Tensors& inputs) override;
   /// The first chunk that has `parameter`, by its name here. Throws UsageError for another name.
   std::size_t chunk_of(const std::string& parameter) const;
 

@@ -120,7 +120,7 @@ Tensor SequenceParallelRMSNorm::forward(const Tensor& x) {
 }
 
 Tensor vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, const RankGroup& group,
-                                    std::string_view label) {
+                                    std::string_view label, std::optional<std::int64_t> ignore_index) {
   if (logits.rank() != 2 || target.shape() != Dims{logits.size(0)}) {
     throw UsageError(
         fmt::format("vocab_parallel_cross_entropy: expected logits [N, classes / ranks] and target [N], "
@@ -134,11 +134,21 @@ Tensor vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, 
   const Tensor shifted = sub(logits, largest);
   const Tensor sums = all_reduce(sum(exp(shifted), {1}), group, label);
 
-  const OwnRows classes = own_rows(target, logits.size(1), group);
+  // A row that is left out has class 0, and counts as nothing.
+  Tensor counts, looked_up = target;
+  if (ignore_index) {
+    const Tensor left_out = equal(target, Tensor::from_data({*ignore_index}, {1}, target.shared_device()));
+    counts = add(neg(left_out), 1);
+    looked_up = mul(target, counts);
+  }
+  const OwnRows classes = own_rows(looked_up, logits.size(1), group);
   const Tensor found = gather(shifted, 1, classes.index.unsqueeze(1)).squeeze(1);
   const Tensor nothing = Tensor::zeros({}, found.shared_device(), found.dtype());
   const Tensor own = all_reduce(where(classes.inside.to(found.dtype()), found, nothing), group, label);
-  return mean(sub(log(sums), own));
+  const Tensor losses = sub(log(sums), own);
+  if (!ignore_index) return mean(losses);
+  const Tensor counted = counts.to(losses.dtype());
+  return div(sum(mul(losses, counted)), sum(counted));
 }
 
 }  // namespace dtrain

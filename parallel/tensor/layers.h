@@ -110,9 +110,10 @@ class SequenceParallelRMSNorm : public SplitModule {
 };
 
 /// The mean cross entropy of logits that are cut by classes: `logits` [N, classes / ranks] float32 or
-/// float64, `target` i64 [N] of all classes, equal on all ranks. Only maxima and sums of rows cross the
-/// ranks, never the logits. Every rank has the whole loss.
+/// float64, `target` i64 [N] of all classes, equal on all ranks; rows where it is `ignore_index` are left
+/// out. Only maxima and sums of rows cross the ranks, never the logits. Every rank has the whole loss.
 Tensor vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, const RankGroup& group,
-                                    std::string_view label);
+                                    std::string_view label,
+                                    std::optional<std::int64_t> ignore_index = std::nullopt);
 
 }  // namespace dtrain

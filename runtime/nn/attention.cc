@@ -30,6 +30,7 @@ Heads heads_of(const Tensor& fused, const HeadShape& shape) {
 
 Tensor placed(const Tensor& heads, const AttentionContext& context) {
   if (context.rotary == nullptr) return heads;
+  if (context.documents.defined()) return (*context.rotary)(heads, positions_in(context.documents));
   return context.positions.defined() ? (*context.rotary)(heads, context.positions) : (*context.rotary)(heads);
 }
 
@@ -98,6 +99,14 @@ KeyValueCache::KeyValueCache(std::int64_t batch, std::int64_t capacity, const He
     : keys(Tensor::zeros({batch, shape.kv_heads, capacity, shape.head_width}, device, dtype)),
       values(Tensor::zeros({batch, shape.kv_heads, capacity, shape.head_width}, device, dtype)) {}
 
+Tensor positions_in(const Tensor& documents) {
+  if (documents.rank() != 2 || documents.dtype() != DType::i32)
+    throw UsageError("positions_in: expected documents int32 [B, L], got " + documents.describe());
+  const Tensor places =
+      Tensor::arange(0, static_cast<double>(documents.size(1)), 1, documents.shared_device());
+  return sub(places, documents.to(DType::i64));
+}
+
 Tensor attend_heads(const Tensor& fused, const HeadShape& shape, const AttentionContext& context) {
   if (fused.rank() != 3 || fused.size(2) != shape.fused_width()) {
     throw UsageError("attend_heads: expected [B, L, " + std::to_string(shape.fused_width()) + "], got " +
@@ -105,8 +114,10 @@ Tensor attend_heads(const Tensor& fused, const HeadShape& shape, const Attention
   }
   if (context.rotary == nullptr && context.cache == nullptr && !context.mask.defined()) {
     return packed_attention(fused, {.heads = shape.heads, .key_heads = shape.kv_heads, .by_group = true},
-                            {.causal = context.causal});
+                            {.causal = context.causal, .segments = context.documents});
   }
+  if (context.documents.defined() && context.cache != nullptr)
+    throw UsageError("attend_heads: expected documents or a cache, got both");
   Heads heads = heads_of(fused, shape);
   heads.query = placed(heads.query, context);
   heads.key = placed(heads.key, context);
@@ -119,7 +130,7 @@ Tensor attend_heads(const Tensor& fused, const HeadShape& shape, const Attention
                                : mask.reshape({mask.size(0), shape.kv_heads, -1, mask.size(2), mask.size(3)});
     }
     return scaled_dot_product_attention(heads.query, heads.key, heads.value, mask,
-                                        {.causal = context.causal});
+                                        {.causal = context.causal, .segments = context.documents});
   };
   const Tensor seen = shares ? attended().permute({0, 3, 1, 2, 4}) : attended().transpose(1, 2);
   return seen.reshape({fused.size(0), fused.size(1), shape.heads * shape.head_width});
@@ -136,10 +147,11 @@ MultiheadAttention::MultiheadAttention(std::int64_t width, std::int64_t heads, G
                                                         LinearOptions{.bias = options_.bias}))) {}
 
 Tensors MultiheadAttention::forward_all(const Tensors& inputs) {
-  check_inputs("MultiheadAttention", inputs, 1, 2);
+  check_inputs("MultiheadAttention", inputs, 1, 3);
   const AttentionContext context{.causal = options_.causal,
                                  .rotary = options_.rotary ? &*options_.rotary : nullptr,
-                                 .mask = inputs.size() > 1 ? inputs[1] : Tensor()};
+                                 .mask = inputs.size() > 1 ? inputs[1] : Tensor(),
+                                 .documents = inputs.size() > 2 ? inputs[2] : Tensor()};
   return {(*proj_)(attend_heads((*qkv_)(inputs[0]), shape_, context))};
 }
 

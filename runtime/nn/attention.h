@@ -40,11 +40,17 @@ struct AttentionContext {
   bool causal = true;
   const RotaryEmbedding* rotary = nullptr;  ///< null: queries and keys stay as they are
   Tensor mask = {};  ///< added to the scores: broadcasts to [B, heads, L, L]; undefined: none
+  /// i32 [B, L], where in its row the document of each token begins, of rows that hold several: tokens see
+  /// those of their own document alone, and rotary angles count from its first one. Undefined: a row is one.
+  Tensor documents = {};
   /// For generation, without gradients: keys and values of before, to which those of this call are added.
   KeyValueCache* cache = nullptr;
   Tensor positions =
       {};  ///< with cache: i64 [B, L], where the tokens are; undefined: from 0 on, and none was before
 };
+
+/// Where each token is in its document, i64 [B, L], of `documents` as AttentionContext has them.
+Tensor positions_in(const Tensor& documents);
 
 /// fused [B, L, shape.fused_width()] → [B, L, heads · head_width]. Throws UsageError where they do not fit.
 Tensor attend_heads(const Tensor& fused, const HeadShape& shape, const AttentionContext& context);
@@ -58,9 +64,8 @@ struct MultiheadAttentionOptions {
   std::optional<RotaryEmbedding> rotary = std::nullopt;
 };
 
-/// Attention of a sequence to itself: x [B, L, width] → the same. Inputs: x, and optionally a mask that is
-/// added to the scores and broadcasts to [B, heads, L, L]. Parameters: qkv (HeadShape says in which order)
-/// and proj, each as Linear's.
+/// Attention of a sequence to itself: x [B, L, width] → the same. Inputs: x, and optionally a mask and
+/// documents (AttentionContext). Parameters: qkv (HeadShape says in which order) and proj, each as Linear's.
 ///
 ///     MultiheadAttention attention(256, 8, generator, device, {.kv_heads = 2, .causal = true});
 ///     Tensor y = attention(x);

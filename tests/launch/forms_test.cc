@@ -2,8 +2,8 @@
 // table of the worst differences. The short form runs with the tests; all of it by hand
 // (tests/bench/forms.sh):
 //
-//   DTRAIN_FORMS_MODELS=mlp,lenet,resnet18,transformer,branches DTRAIN_FORMS_WORKERS=1,2,3,4,8
-//   DTRAIN_FORMS_OVER=processes,gloo,mpi,threads,gpus
+//   DTRAIN_FORMS_MODELS=mlp,lenet,resnet18,transformer,gpt2-tiny,llama-tiny,branches
+//   DTRAIN_FORMS_WORKERS=1,2,3,4,8 DTRAIN_FORMS_OVER=processes,gloo,mpi,threads,gpus
 //   DTRAIN_FORMS_ROWS="pipeline, float16" (forms with that in their names; all if it is not set)
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/data/tokens/shards/token_shard.h"
 #include "tests/launch/forms.h"
 #include "tests/launch/trained.h"
 #include "tests/support/temp_dir.h"
@@ -48,6 +49,7 @@ class Table {
   Table(std::string model, std::string over) : model_(std::move(model)), over_(std::move(over)) {
     std::ofstream words(folder_ / "words.txt");
     for (int i = 0; i < 1200; ++i) words << "the cat sat on mat number " << i * i % 97 << ";\n";
+    write_documents((folder_ / "words.tokens").string());
   }
 
   /// Those whose form's name has `part` in it; how many.
@@ -62,6 +64,17 @@ class Table {
   }
 
  private:
+  /// Documents of 1 to 23 tokens, the first 1 to 7 not asked for: windows differ in how many they ask for.
+  static void write_documents(const std::string& path) {
+    ShardWriter shard(path, 96, 7);
+    for (int i = 0; i < 3000; ++i) {
+      shard.begin_document();
+      for (int at = 0; at <= i * i % 23; ++at)
+        shard.append(std::vector<std::int32_t>{(i + at * at) % 96}, at > i % 7);
+    }
+    shard.finish();
+  }
+
   bool on_gpus() const { return over_ == "gpus"; }
   bool is_large() const { return model_ == "resnet18"; }
   // Powers of two where that can be, so that dividing by them is exact.
@@ -97,8 +110,11 @@ class Table {
                                                                  "--data-dir", folder_.path().string(),
                                                                  "--width",    "32",
                                                                  "--heads",    "4"}
-                           : is_large()              ? Arguments{"--dataset", "synthetic:3x32x32,10,192"}
-                                                     : Arguments{"--dataset", "synthetic:1x28x28,10,640"};
+                           : model_.ends_with("-tiny")
+                               ? Arguments{"--dataset", "tokens:words.tokens,context=16,documents=whole",
+                                           "--data-dir", folder_.path().string()}
+                           : is_large() ? Arguments{"--dataset", "synthetic:3x32x32,10,192"}
+                                        : Arguments{"--dataset", "synthetic:1x28x28,10,640"};
     arguments.insert(arguments.end(), data.begin(), data.end());
     if (!program_of(model_).empty()) return arguments;
     arguments.insert(arguments.end(), {"--model", model_});

@@ -91,7 +91,7 @@ def keeps_the_original(case, verdict):
 
 
 def keeps_a_copy(case, verdict):
-    return case["op"] in ("rms_norm", "scaled_dot_product_attention") and "modified in place" in verdict.what
+    return case["op"] in ("rms_norm", "scaled_dot_product_attention", "packed_attention") and "modified in place" in verdict.what
 
 
 def saturates(case, verdict):
@@ -120,7 +120,7 @@ KNOWN = [
     ("activations", cancels_far_from_zero,
      "softsign's gradient far from 0, which PyTorch has as a difference of two quotients"),
     ("losses", ignores_a_row, "an ignored row whose logits are not finite: dtrain's gradient is 0 there all the same"),
-    ("layers", keeps_a_copy,
+    ("*", keeps_a_copy,
      "rms_norm and attention after a tensor of theirs has changed: PyTorch, in parts, has copies, dtrain refuses"),
     ("*", picks_one_of_two_zeros,
      "the larger or smaller of 0 and -0, which are equal: PyTorch's vector and scalar loops choose differently"),
@@ -190,7 +190,7 @@ def magnitude_of(family, case):
         return sizes
     if case["op"] in ("batch_norm", "layer_norm", "rms_norm"):
         return reference.steepness(case)
-    return reference.seed_sizes(case) if family in ("losses", "layers", "pair_losses") else {}
+    return reference.seed_sizes(case) if family in ("losses", "layers", "packed", "pair_losses") else {}
 
 
 def judge(family, case, answer):

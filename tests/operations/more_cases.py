@@ -131,6 +131,23 @@ def layers(r):
     return case(op, tensors, {"y": seed(r, shape, dtype)}, shape=inner, eps=r.g.choice((1e-5, 1e-3)))
 
 
+def packed(r):
+    """Attention to what one linear layer gives, of several documents in a row or of rows of several lengths."""
+    dtype, keys, size = r.g.choice(FLOATS), r.extent(3), r.extent(6)
+    heads, batch, length = keys * r.extent(3), r.extent_or_none(3), r.extent(40)
+    tensors = {"qkv": r.tensor([batch, length, (heads + 2 * keys) * size], dtype)}
+    if r.chance(0.6):
+        begins = [[r.chance(0.3) for _ in range(length)] for _ in range(batch)]
+        numbers = [sum(row[:at + 1]) for row in begins for at in range(length)]
+        if r.chance(0.2):  # equal numbers need not be neighbours
+            r.g.shuffle(numbers)
+        tensors["segments"] = {"dtype": "int32", "shape": [batch, length], "values": " ".join(map(str, numbers))}
+    elif r.chance(0.5):
+        tensors["lengths"] = r.tensor([batch], "int64", value=lambda: r.g.randint(1, length), views=False)
+    return case("packed_attention", tensors, {"y": seed(r, [batch, length, heads * size], dtype)}, heads=heads,
+                key_heads=keys, by_group=r.chance(0.5), causal=r.chance(0.7))
+
+
 def pair_losses(r):
     dtype, shape, how = r.g.choice(FLOATS), r.shape(), r.g.randint(0, 2)
     op = r.g.choice(("binary_cross_entropy", "binary_cross_entropy_with_logits", "l1_loss", "smooth_l1_loss"))
@@ -143,4 +160,4 @@ def pair_losses(r):
 
 
 FAMILIES = {"activations": activations, "indexing": indexing, "convolutions": convolutions, "layers": layers,
-            "pair_losses": pair_losses}
+            "packed": packed, "pair_losses": pair_losses}

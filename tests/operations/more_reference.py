@@ -95,10 +95,10 @@ def packed_attention(t, o):
     batch, length, width = t["qkv"].shape
     size = width // (heads + 2 * groups)
     if o.get("by_group"):
-        rows = t["qkv"].reshape(batch, length, groups, -1, size)
+        rows = t["qkv"].reshape(batch, length, groups, heads // groups + 2, size)
         query, key, value = rows[:, :, :, :-2].reshape(batch, length, heads, size), rows[:, :, :, -2], rows[:, :, :, -1]
     else:
-        query, key, value = t["qkv"].reshape(batch, length, -1, size).split((heads, groups, groups), 2)
+        query, key, value = t["qkv"].reshape(batch, length, heads + 2 * groups, size).split((heads, groups, groups), 2)
     y = shared_attention({"query": query.transpose(1, 2), "key": key.transpose(1, 2), "value": value.transpose(1, 2),
                           **{name: t[name] for name in ("mask", "lengths", "segments")}}, o)
     return y.transpose(1, 2).reshape(batch, length, heads * size)

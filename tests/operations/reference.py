@@ -298,4 +298,8 @@ def seed_sizes(case):
         t = {name: most(given) for name, given in case["tensors"].items()}
         score = largest * t["value"]
         sizes.update(query=score * t["key"], key=score * t["query"], mask=score)
+    if case["op"] == "packed_attention":
+        given = case["tensors"]["qkv"]  # what is expanded gets a sum of gradients
+        times = seed_of(given, True).numel() / max(len(given["values"].split()), 1)
+        sizes["qkv"] *= max(1, most(given)) ** 2 * max(1, times)
     return {"grad " + name: torch.tensor(size, dtype=torch.float64) for name, size in sizes.items()}

@@ -43,7 +43,7 @@ class Engine::StepPasses final : public MicroBatches {
         indices_(plan.passes),
         even_share_(static_cast<double>(plan.report.samples) /
                     static_cast<double>(engine.strategy_.share().size)) {
-    if (engine_.task_.units_vary()) weigh_units();
+    if (engine_.units_vary_) weigh_units();
   }
   StepPasses(Engine& engine, const StepPlan& plan, const std::vector<BatchTensors>& loaded)
       : engine_(engine),
@@ -106,7 +106,7 @@ class Engine::StepPasses final : public MicroBatches {
     }
     if (engine_.runs_ahead()) kept_.push_back(batch.memory);
     if (!engine_.dropouts_.empty()) indices_[i].assign(batch.indices.begin(), batch.indices.end());
-    units_[i] = engine_.task_.units_vary() ? engine_.task_.units(batch) : static_cast<double>(batch.size());
+    units_[i] = engine_.units_vary_ ? engine_.task_.units(batch) : static_cast<double>(batch.size());
     engine_.options_.timer.clock->lap(Phase::data);
   }
 
@@ -163,7 +163,8 @@ Engine::Engine(const Task& task, Strategy& strategy, Communicator& communicator,
 
 Engine::~Engine() = default;
 
-void Engine::prepare(ModelFactory factory, const Deadline& deadline) {
+void Engine::prepare(ModelFactory factory, std::span<const Field> fields, const Deadline& deadline) {
+  units_vary_ = task_.units_vary(fields);
   factory.scaler = scaler_;
   factory.guard = guard_.get();
   factory.precision = options_.precision;
@@ -171,12 +172,12 @@ void Engine::prepare(ModelFactory factory, const Deadline& deadline) {
   reports_ = std::make_unique<StepReports>(alone_ ? *alone_ : communicator_,
                                            alone_ ? 1 : strategy_.share().size, device_);
   dropouts_ = dropout_keys(strategy_.module());
-  const bool recordable = strategy_.graph_key(1).has_value() && !task_.units_vary() && dropouts_.empty();
+  const bool recordable = strategy_.graph_key(1).has_value() && !units_vary_ && dropouts_.empty();
   if (options_.graphs == GraphUse::on && !recordable) {
     throw UsageError(fmt::format(
         "--cuda-graph on: expected steps that wait for nothing, got {}; leave one of the two out, or use "
         "--cuda-graph auto",
-        task_.units_vary()   ? "samples that differ in units, whose number is exchanged before each step"
+        units_vary_          ? "samples that differ in units, whose number is exchanged before each step"
         : !dropouts_.empty() ? "dropout or noise, whose numbers are keyed by samples that only the host knows"
                              : "a strategy that exchanges inside a step (--sync-batch-norm)"));
   }

@@ -76,10 +76,10 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Hands the strategy the factories, with the guard or scaler that the precision asks for. Throws as
-  /// Strategy::prepare, and UsageError for graphs that are `on` where the strategy's steps cannot be
-  /// recorded.
-  void prepare(ModelFactory factory, const Deadline& deadline);
+  /// Hands the strategy the factories, with the guard or scaler that the precision asks for; `fields` are
+  /// what the samples that are trained on are made of. Throws as Strategy::prepare, and UsageError for graphs
+  /// that are `on` where the steps cannot be recorded.
+  void prepare(ModelFactory factory, std::span<const Field> fields, const Deadline& deadline);
   Strategy& strategy() noexcept { return strategy_; }
   /// Null without loss scaling.
   GradScaler* scaler() const noexcept { return scaler_; }
@@ -127,6 +127,7 @@ class Engine {
   Communicator& communicator_;
   std::shared_ptr<Device> device_;
   EngineOptions options_;
+  bool units_vary_ = false;              ///< Task::units_vary()
   std::unique_ptr<Communicator> alone_;  ///< what reports go over where ranks do not step together
   LowPrecisionWeights low_weights_;
   std::vector<std::shared_ptr<DropoutKey>> dropouts_;

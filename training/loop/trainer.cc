@@ -64,7 +64,7 @@ Trainer::Trainer(const TrainConfig& config, const TrainerEnvironment& environmen
       stragglers_(env_.communicator, env_.clock) {
   check_same_data(data_.fingerprint(), env_.communicator, start_deadline());
   logger_.name_samples(data_.shared_train());
-  engine_.prepare(factory(), start_deadline());
+  engine_.prepare(factory(), data_.train().fields(), start_deadline());
   try {
     resume();
   } catch (const Error& error) {

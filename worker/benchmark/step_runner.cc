@@ -46,7 +46,7 @@ StepRunner::StepRunner(const TrainConfig& config, const Task& task, Communicator
                          return make_optimizer(config_.optimizer, parameters, names_of_vectors(parameters));
                        },
                    .limits = config_.optimizer.limits},
-                  deadline);
+                  source->fields(), deadline);
   strategy_->begin(deadline);
 }
 

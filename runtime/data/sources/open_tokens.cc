@@ -62,31 +62,45 @@ std::int64_t vocabulary_of(const SourceSpec& spec, const std::vector<TokenFile>&
   return vocabulary;
 }
 
+DocumentWindows taken_documents(SourceSpec& spec) {
+  const std::string how = spec.take("documents").value_or("joined");
+  if (how == "joined") return DocumentWindows::joined;
+  if (how == "apart") return DocumentWindows::apart;
+  if (how != "whole") spec.refuse("documents=joined, apart or whole", fmt::format("documents={}", how));
+  return DocumentWindows::whole;
+}
+
 }  // namespace
 
 Splits open_tokens(std::string_view text, const std::filesystem::path& folder) {
   SourceSpec spec("tokens", text);
   if (spec.file().empty())
     spec.refuse("a file or pattern first, as in tokens:shards/*.tokens,context=1024", "none");
-  const std::int64_t context = spec.take_integer("context", 1, kMostContext, 64),
-                     stride = spec.take_integer("stride", 1, kMostContext, context);
+  WindowOptions windows;
+  windows.context = spec.take_integer("context", 1, kMostContext, 64);
+  windows.stride = spec.take_integer("stride", 1, kMostContext, windows.context);
+  windows.documents = taken_documents(spec);
   Expected expected;
   expected.vocabulary = spec.take_integer("vocabulary", 1, INT32_MAX, 0);
   if (const auto tokenizer = spec.take("tokenizer"))
     expected.tokenizer = open_tokenizer((folder / *tokenizer).string());
   const auto test = spec.take("test");
   HoldOut hold_out = HoldOut::take(spec);
-  spec.finish("context=N, stride=N, vocabulary=N, tokenizer=FILE, test=PATTERN, split=SHARE or split-seed=N");
+  spec.finish(
+      "context=N, stride=N, documents=HOW, vocabulary=N, tokenizer=FILE, test=PATTERN, split=SHARE or "
+      "split-seed=N");
   if (!test && hold_out.share == 0) hold_out.share = kDefaultShare;
   hold_out.check(spec, test.has_value());
-  if (!test && stride < context)
-    spec.refuse("test=PATTERN, as windows that overlap cannot be split", fmt::format("stride={}", stride));
+  if (!test && windows.stride < windows.context)
+    spec.refuse("test=PATTERN, as windows that overlap cannot be split",
+                fmt::format("stride={}", windows.stride));
   const auto open = [&](const std::string& name, const std::string& pattern) {
     std::vector<TokenFile> files;
     for (const std::string& path : matching(spec, folder, pattern)) files.push_back(open_token_file(path));
-    const std::int64_t vocabulary = vocabulary_of(spec, files, expected);
+    WindowOptions here = windows;
+    here.vocabulary = vocabulary_of(spec, files, expected);
     return std::make_shared<const TokenSource>(fmt::format("{} ({})", name, (folder / pattern).string()),
-                                               std::move(files), context, stride, vocabulary);
+                                               std::move(files), here);
   };
   if (!test) return split_source(open("tokens", spec.file()), hold_out.share, hold_out.seed);
   const auto train = open("tokens train", spec.file()), tested = open("tokens test", *test);

@@ -79,8 +79,9 @@ Splits open_text(std::string_view text, const std::filesystem::path& folder) {
   const auto open = [&](const std::string& kind, const std::string& file) -> std::shared_ptr<const Source> {
     const std::string path = (folder / file).string(), name = fmt::format("{} ({})", kind, path);
     if (!tokenizer) return std::make_shared<const TextSource>(name, read_text(path), context);
-    return std::make_shared<const TokenSource>(name, std::vector{tokenized(path, tokenizer)}, context,
-                                               context, tokenizer->vocabulary());
+    return std::make_shared<const TokenSource>(
+        name, std::vector{tokenized(path, tokenizer)},
+        WindowOptions{.context = context, .stride = context, .vocabulary = tokenizer->vocabulary()});
   };
   if (!test) return split_source(open("text", spec.file()), hold_out.share, hold_out.seed);
   return {open("text train", spec.file()), open("text test", *test)};

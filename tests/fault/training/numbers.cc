@@ -68,7 +68,7 @@ class Learn final : public Task {
     for (std::int64_t i = 0; i < batch.size(); ++i) total += batch["counts"].as<float>()[i];
     return total;
   }
-  bool units_vary() const override { return some_; }
+  bool units_vary(std::span<const Field> /*fields*/) const override { return some_; }
 
  private:
   std::string broken_;

@@ -62,7 +62,7 @@ class Squares : public Task {
     for (std::int64_t i = 0; i < batch.size(); ++i) total += batch["n"].as<float>()[i];
     return total;
   }
-  bool units_vary() const override { return weighted_; }
+  bool units_vary(std::span<const Field> /*fields*/) const override { return weighted_; }
 
  private:
   bool weighted_;
@@ -128,7 +128,7 @@ struct Worker {
                            return std::make_unique<Sgd>(parameters, SgdOptions{.lr = 0.05});
                          },
                      .limits = limits},
-                    Deadline::never());
+                    source->fields(), Deadline::never());
     strategy->begin(Deadline::never());
   }
 

@@ -30,18 +30,22 @@ std::size_t last_cut(std::string_view text) {
 
 }  // namespace
 
-void check_document_files(const std::vector<std::string>& inputs) {
+void check_document_files(const std::vector<std::string>& inputs, bool prompts) {
   for (const std::string& path : inputs) {
-    if (is_kind(path, ".txt") || is_kind(path, ".jsonl")) continue;
+    if (is_kind(path, ".jsonl")) continue;
+    if (prompts)
+      throw UsageError(
+          fmt::format("{}: expected *.jsonl, which have prompts, got another kind of file", path));
+    if (is_kind(path, ".txt")) continue;
     throw UsageError(fmt::format(
         "{}: expected *.txt or *.jsonl, or one of them with .gz, got another kind of file", path));
   }
 }
 
-DocumentReader::DocumentReader(std::vector<std::string> inputs, std::string field, bool cut_long,
+DocumentReader::DocumentReader(std::vector<std::string> inputs, DocumentFields fields, bool cut_long,
                                const DocumentPosition& from)
-    : inputs_(std::move(inputs)), field_(std::move(field)), cut_long_(cut_long), at_(from) {
-  check_document_files(inputs_);
+    : inputs_(std::move(inputs)), fields_(std::move(fields)), cut_long_(cut_long), at_(from) {
+  check_document_files(inputs_, !fields_.prompt.empty());
 }
 
 void DocumentReader::refuse(std::int64_t at, const std::string& expected, const std::string& found) const {
@@ -80,7 +84,7 @@ bool DocumentReader::fill() {
 
 /// The first `count` bytes of the buffer as a part of a text.
 void DocumentReader::take(DocumentPiece& piece, std::size_t count, bool ends) {
-  DocumentText part{std::string(rest().substr(0, count)), !inside_, ends};
+  DocumentText part{std::string(rest().substr(0, count)), {}, !inside_, ends};
   if (const std::size_t valid = valid_utf8(part.text); valid < count)
     refuse(at_.offset + static_cast<std::int64_t>(valid), "UTF-8",
            fmt::format("the byte 0x{:02x}", static_cast<unsigned char>(part.text[valid])));
@@ -101,18 +105,23 @@ void DocumentReader::read_text(DocumentPiece& piece, std::size_t bytes) {
   }
 }
 
-std::string DocumentReader::text_of_line(std::string_view line) const {
+DocumentText DocumentReader::document_of(std::string_view line) const {
   nlohmann::json object;
   try {
     object = nlohmann::json::parse(line);
   } catch (const nlohmann::json::parse_error& error) {
     refuse(at_.offset + static_cast<std::int64_t>(error.byte), "a line of JSON", error.what());
   }
-  const auto text = object.is_object() ? object.find(field_) : object.end();
-  if (text == object.end() || !text->is_string())
-    refuse(at_.offset, fmt::format("an object with a text \"{}\"", field_), printable(line.substr(0, 60)));
-  if (text->get_ref<const std::string&>().empty()) refuse(at_.offset, "a document", "an empty one");
-  return text->get<std::string>();
+  const auto text_of = [&](const std::string& field) {
+    const auto text = object.is_object() ? object.find(field) : object.end();
+    if (text == object.end() || !text->is_string())
+      refuse(at_.offset, fmt::format("an object with a text \"{}\"", field), printable(line.substr(0, 60)));
+    return text->get<std::string>();
+  };
+  DocumentText document{text_of(fields_.text)};
+  if (document.text.empty()) refuse(at_.offset, "a document", "an empty one");
+  if (!fields_.prompt.empty()) document.prompt = text_of(fields_.prompt);
+  return document;
 }
 
 void DocumentReader::read_lines(DocumentPiece& piece, std::size_t bytes) {
@@ -123,7 +132,7 @@ void DocumentReader::read_lines(DocumentPiece& piece, std::size_t bytes) {
     const std::size_t count = std::min(rest().find('\n'), rest().size());
     const std::string_view line = rest().substr(0, count);
     if (line.find_first_not_of(" \t\r") != std::string_view::npos) {
-      piece.parts.push_back({text_of_line(line)});
+      piece.parts.push_back(document_of(line));
       taken += piece.parts.back().text.size();
     }
     consume(std::min(count + 1, rest().size()));

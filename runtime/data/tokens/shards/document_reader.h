@@ -22,6 +22,7 @@ struct DocumentPosition {
 /// A text or a part of one.
 struct DocumentText {
   std::string text;
+  std::string prompt = {};          ///< in front of it, not to be learned
   bool begins = true, ends = true;  ///< whether the document does with it
 };
 
@@ -32,9 +33,16 @@ struct DocumentPiece {
 
   std::int64_t text_bytes() const noexcept {
     std::int64_t bytes = 0;
-    for (const DocumentText& part : parts) bytes += static_cast<std::int64_t>(part.text.size());
+    for (const DocumentText& part : parts)
+      bytes += static_cast<std::int64_t>(part.prompt.size() + part.text.size());
     return bytes;
   }
+};
+
+/// What a line's object has the parts of a document in.
+struct DocumentFields {
+  std::string text = "text";
+  std::string prompt = {};  ///< empty: none
 };
 
 /// *.txt: a file is a document. *.jsonl: a line is an object with the document's text. Each may be gzip
@@ -43,7 +51,7 @@ class DocumentReader {
  public:
   /// Texts are cut, where `cut_long` allows it, between a letter and the line end behind it. Throws
   /// UsageError for another kind of file, DataError for one that is missing.
-  DocumentReader(std::vector<std::string> inputs, std::string field, bool cut_long,
+  DocumentReader(std::vector<std::string> inputs, DocumentFields fields, bool cut_long,
                  const DocumentPosition& from);
 
   /// The next piece, of about `bytes`; false at the end of the inputs. Throws DataError (path, offset,
@@ -61,11 +69,11 @@ class DocumentReader {
   void take(DocumentPiece& piece, std::size_t count, bool ends);
   void read_text(DocumentPiece& piece, std::size_t bytes);
   void read_lines(DocumentPiece& piece, std::size_t bytes);
-  std::string text_of_line(std::string_view line) const;
+  DocumentText document_of(std::string_view line) const;
   [[noreturn]] void refuse(std::int64_t at, const std::string& expected, const std::string& found) const;
 
   std::vector<std::string> inputs_;
-  std::string field_;
+  DocumentFields fields_;
   bool cut_long_;
   DocumentPosition at_;  ///< of what rest() begins with
   std::unique_ptr<ContentReader> reader_;
@@ -74,7 +82,7 @@ class DocumentReader {
   bool ended_ = false, inside_ = false;  ///< the file was read to its end; a text has begun
 };
 
-/// Throws UsageError where a file is not of a kind that is read.
-void check_document_files(const std::vector<std::string>& inputs);
+/// Throws UsageError where a file is not of a kind that is read: *.txt has no prompts.
+void check_document_files(const std::vector<std::string>& inputs, bool prompts = false);
 
 }  // namespace dtrain

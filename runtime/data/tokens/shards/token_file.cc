@@ -162,6 +162,19 @@ void TokenFile::read(std::int64_t first, std::span<std::int32_t> tokens) const {
   }
 }
 
+void TokenFile::read_asked(std::int64_t first, std::span<std::uint8_t> bits) const {
+  if (!asked) {
+    std::ranges::fill(bits, std::uint8_t{1});
+    return;
+  }
+  const auto begin = static_cast<std::size_t>(first), end = begin + bits.size();
+  const auto bytes = asked->read(begin / 8, (end + 7) / 8 - begin / 8);
+  for (std::size_t i = 0; i < bits.size(); ++i) {
+    const std::size_t at = begin % 8 + i;
+    bits[i] = static_cast<std::uint8_t>(bytes[at / 8] >> (at % 8) & 1);
+  }
+}
+
 TokenFile open_token_file(const std::string& path) {
   const Content content = open_content(path);
   if (begins_with(content, {ShardHeader{}.magic, sizeof ShardHeader{}.magic})) {
@@ -212,10 +225,17 @@ void verify(const TokenFile& file) {
     crc = ::crc32_z(crc, bytes.data(), bytes.size());
   }
   if (file.format != "a dtrain shard") return;
-  const auto wanted = number_at<std::uint32_t>(open_content(file.path), offsetof(ShardHeader, tokens_crc));
-  if (wanted != crc)
-    throw DataError(file.path, sizeof(ShardHeader), fmt::format("tokens with CRC-32 {:08x}", wanted),
-                    fmt::format("{:08x}", crc));
+  const Content whole = open_content(file.path);
+  const auto check_crc = [&](std::size_t at, uLong found, const char* what) {
+    const auto wanted = number_at<std::uint32_t>(whole, at);
+    if (wanted == found) return;
+    throw DataError(file.path, sizeof(ShardHeader), fmt::format("{} with CRC-32 {:08x}", what, wanted),
+                    fmt::format("{:08x}", found));
+  };
+  check_crc(offsetof(ShardHeader, tokens_crc), crc, "tokens");
+  if (!file.asked) return;
+  const auto bits = file.asked->read(0, asked_bytes(static_cast<std::uint64_t>(file.count)));
+  check_crc(offsetof(ShardHeader, asked_crc), ::crc32_z(0, bits.data(), bits.size()), "what is asked for");
 }
 
 }  // namespace dtrain

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,18 +25,23 @@ struct TokenFile {
   std::int64_t vocabulary = 0;               ///< tokens are below it; 0: the file does not say
   std::uint64_t hash = 0;                    ///< Tokenizer::hash() of what wrote it; 0: the file does not say
   std::vector<std::int64_t> documents = {};  ///< where each begins, in tokens; empty: the file does not say
+  /// A bit for each token, the lowest of a byte first, 0 for tokens that a model is not asked for; nothing:
+  /// all are asked for.
+  std::optional<Content> asked = std::nullopt;
 
   /// Fills `tokens` from token `first` on. Throws as Content::read(), and DataError for a number that 32 bits
   /// do not hold.
   void read(std::int64_t first, std::span<std::int32_t> tokens) const;
+  /// Fills `asked`, 1 or 0, from token `first` on.
+  void read_asked(std::int64_t first, std::span<std::uint8_t> asked) const;
 };
 
 /// Opens a file. What has none of the other formats' magic numbers, and is named *.bin, is nanoGPT's: bare
 /// u16. Throws DataError (path, offset, expected, found) for a version that is not known, a size that is not
-/// what the header says, a header or index of another checksum, loss masks.
+/// what the header says, a header or index of another checksum, loss masks of LLM.Q's.
 TokenFile open_token_file(const std::string& path);
 
-/// Reads all tokens of a dtrain shard against its checksum, and that none is outside its vocabulary. Throws
+/// Reads all of a dtrain shard against its checksums, and that no token is outside its vocabulary. Throws
 /// DataError. Of other formats, which have no checksum, only the vocabulary is checked, where they say it.
 void verify(const TokenFile& file);
 

@@ -20,6 +20,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "tokens are used as they lie in the file");
 
 constexpr std::size_t kBuffer = 1 << 20, kAlign = 8;
+constexpr std::uint32_t kWithAsked = 2;  // version
 
 std::uint32_t add_crc(std::uint32_t crc, std::span<const std::byte> bytes) {
   return static_cast<std::uint32_t>(
@@ -36,8 +37,9 @@ void check_header(const ShardHeader& header, const std::string& path) {
   const auto refuse = [&](std::size_t offset, const std::string& expected, const std::string& found) {
     throw DataError(path, static_cast<std::int64_t>(offset), expected, found);
   };
-  if (header.version != ShardHeader{}.version)
-    refuse(offsetof(ShardHeader, version), "version 1 of a dtrain shard", std::to_string(header.version));
+  if (header.version != 1 && header.version != kWithAsked)
+    refuse(offsetof(ShardHeader, version), "version 1 or 2 of a dtrain shard",
+           std::to_string(header.version));
   if (header.header_crc != crc_of(header)) {
     refuse(offsetof(ShardHeader, header_crc), fmt::format("the header's CRC-32, {:08x}", crc_of(header)),
            fmt::format("{:08x}", header.header_crc));
@@ -53,7 +55,8 @@ TokenFile read_shard(const Content& content, const std::string& path) {
   std::memcpy(&header, content.read(0, sizeof header).data(), sizeof header);
   check_header(header, path);
   const std::uint64_t index = padded(sizeof header + header.tokens * header.token_bytes),
-                      total = index + 8 * header.documents;
+                      asked = index + 8 * header.documents,
+                      total = asked + (header.version == kWithAsked ? asked_bytes(header.tokens) : 0);
   if (total != content.size()) {
     throw DataError(
         path, static_cast<std::int64_t>(std::min<std::uint64_t>(total, content.size())),
@@ -72,6 +75,7 @@ TokenFile read_shard(const Content& content, const std::string& path) {
                     fmt::format("{:08x}", crc));
   }
   std::memcpy(file.documents.data(), bytes.data(), bytes.size());
+  if (header.version == kWithAsked) file.asked = content.from(asked);
   return file;
 }
 
@@ -92,7 +96,20 @@ ShardWriter::~ShardWriter() {
   if (!finished_) ::unlink(temporary_.c_str());
 }
 
-void ShardWriter::append(std::span<const std::int32_t> tokens) {
+void ShardWriter::append(std::span<const std::int32_t> tokens, bool asked) {
+  const std::uint64_t end = header_.tokens + tokens.size();
+  if (!asked || !asked_.empty()) {
+    if (asked_.empty()) asked_.assign(asked_bytes(header_.tokens), std::byte{0xff});  // those before
+    asked_.resize(asked_bytes(end));
+    for (std::uint64_t at = header_.tokens; at < asked_.size() * 8; ++at) {
+      const auto bit = std::byte{1} << (at % 8);
+      if (asked && at < end) {
+        asked_[at / 8] |= bit;
+      } else {
+        asked_[at / 8] &= ~bit;
+      }
+    }
+  }
   const std::size_t before = buffer_.size();
   buffer_.resize(before + tokens.size() * header_.token_bytes);
   std::byte* out = buffer_.data() + before;
@@ -120,9 +137,14 @@ void ShardWriter::finish() {
   const auto index = std::as_bytes(std::span(documents_));
   header_.documents = documents_.size();
   header_.index_crc = add_crc(0, index);
+  if (!asked_.empty()) {
+    header_.version = kWithAsked;
+    header_.asked_crc = add_crc(0, asked_);
+  }
   header_.header_crc = crc_of(header_);
   flush();
   write_all(fd_.get(), index, temporary_);
+  write_all(fd_.get(), asked_, temporary_);
   check(Sys{::lseek(fd_.get(), 0, SEEK_SET)}, "seek in " + temporary_.string());
   write_all(fd_.get(), std::as_bytes(std::span(&header_, 1)), temporary_);
   sync_file(fd_.get(), temporary_);

@@ -1,5 +1,6 @@
 // dtrain's own shard: a header of 64 bytes, the tokens, zeros up to a multiple of 8 bytes, where each
-// document begins (u64, in tokens). All numbers are little-endian.
+// document begins (u64, in tokens). Version 2, where some tokens are not asked for, then has a bit for each
+// token (TokenFile::asked) and zeros up to a multiple of 8 bytes. All numbers are little-endian.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +25,12 @@ struct ShardHeader {
   std::uint32_t tokens_crc = 0;  ///< CRC-32 of the tokens
   std::uint32_t index_crc = 0;   ///< of where documents begin
   std::uint32_t header_crc = 0;  ///< of the header in front of it
-  std::uint32_t zero = 0;
+  std::uint32_t asked_crc = 0;   ///< version 2: of the bits; it is not in header_crc. Version 1: 0
 };
 static_assert(sizeof(ShardHeader) == 64);
+
+/// Bytes of the bits of so many tokens, with the zeros behind them.
+constexpr std::uint64_t asked_bytes(std::uint64_t tokens) { return (tokens + 63) / 64 * 8; }
 
 /// Parses the shard that `content` holds all of. Throws DataError.
 TokenFile read_shard(const Content& content, const std::string& path);
@@ -44,8 +48,9 @@ class ShardWriter {
 
   /// What is appended next begins a document.
   void begin_document() { documents_.push_back(header_.tokens); }
-  /// Throws UsageError for a token outside the vocabulary, SystemError.
-  void append(std::span<const std::int32_t> tokens);
+  /// `asked`: whether a model is asked for them. Throws UsageError for a token outside the vocabulary,
+  /// SystemError.
+  void append(std::span<const std::int32_t> tokens, bool asked = true);
   std::int64_t tokens() const noexcept { return static_cast<std::int64_t>(header_.tokens); }
   /// The file is there, durably, when it returns. Throws SystemError.
   void finish();
@@ -58,6 +63,7 @@ class ShardWriter {
   ShardHeader header_;
   std::vector<std::uint64_t> documents_;
   std::vector<std::byte> buffer_;
+  std::vector<std::byte> asked_;  ///< bits; empty as long as all are asked for
   bool finished_ = false;
 };
 

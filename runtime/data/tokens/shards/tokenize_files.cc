@@ -23,20 +23,28 @@ using Json = nlohmann::json;
 constexpr std::uintmax_t kMostLookedAt = 64 << 20, kLeastLookedAt = 64 << 10;
 constexpr std::size_t kBlockBytes = 4096;
 
-/// A piece and its tokens; `begins` says before which of them documents begin.
+/// Tokens of one document, or of a part of one.
+struct EncodedText {
+  std::size_t prompt = 0, count = 0;  ///< tokens of a prompt, which come first, and all
+  bool begins = true;                 ///< whether the document does with them
+};
+
 struct EncodedPiece : DocumentPiece {
   std::vector<std::int32_t> tokens;
-  std::vector<std::size_t> begins;
+  std::vector<EncodedText> texts;  ///< which they are of
   bool ends_document = false;
 };
 
 void encode(EncodedPiece& encoded, Encoder& encoder, const std::optional<std::int32_t>& end_token) {
   encoded.tokens.clear();
-  encoded.begins.clear();
+  encoded.texts.clear();
   for (const DocumentText& part : encoded.parts) {
-    if (part.begins) encoded.begins.push_back(encoded.tokens.size());
+    const std::size_t before = encoded.tokens.size();
+    if (!part.prompt.empty()) encoder.encode(part.prompt, encoded.tokens);
+    const std::size_t prompt = encoded.tokens.size() - before;
     encoder.encode(part.text, encoded.tokens);
     if (part.ends && end_token) encoded.tokens.push_back(*end_token);
+    encoded.texts.push_back({prompt, encoded.tokens.size() - before, part.begins});
     encoded.ends_document = part.ends;
   }
 }
@@ -54,7 +62,8 @@ struct State {
 std::string settings_of(const TokenizeRequest& request) {
   std::string settings =
       fmt::format("tokenizer {:016x}, {} tokens a shard, field {}, end {}", request.tokenizer->hash(),
-                  request.shard_tokens, request.field, request.end_token.value_or(-1));
+                  request.shard_tokens, request.fields.text, request.end_token.value_or(-1));
+  if (!request.fields.prompt.empty()) settings += fmt::format(", prompt {}", request.fields.prompt);
   for (const std::string& input : request.inputs) {
     std::error_code missing;
     settings += fmt::format(", {} of {} bytes", input, fs::file_size(input, missing));
@@ -131,7 +140,7 @@ class Conversion {
 
   TokenizeProgress run() {
     if (state_.done) return state_.progress;
-    DocumentReader reader(request_.inputs, request_.field, request_.tokenizer->cuts_at_lines(), state_.at);
+    DocumentReader reader(request_.inputs, request_.fields, request_.tokenizer->cuts_at_lines(), state_.at);
     std::vector<Encoder> encoders;
     for (int i = 0; i < request_.threads; ++i) encoders.emplace_back(request_.tokenizer);
     share_out_texts<EncodedPiece>(
@@ -184,13 +193,13 @@ class Conversion {
       writer_.emplace(request_.output / fmt::format("{:05}.tokens", now_.shards),
                       request_.tokenizer->vocabulary(), request_.tokenizer->hash());
     }
-    std::size_t done = 0;
-    for (const std::size_t begin : piece.begins) {
-      writer_->append(std::span(piece.tokens).subspan(done, begin - done));
-      writer_->begin_document();
-      done = begin;
+    std::span<const std::int32_t> rest = piece.tokens;
+    for (const EncodedText& text : piece.texts) {
+      if (text.begins) writer_->begin_document();
+      if (text.prompt > 0) writer_->append(rest.first(text.prompt), false);
+      writer_->append(rest.subspan(text.prompt, text.count - text.prompt));
+      rest = rest.subspan(text.count);
     }
-    writer_->append(std::span(piece.tokens).subspan(done));
     now_.bytes += piece.text_bytes();
     now_.tokens += static_cast<std::int64_t>(piece.tokens.size());
     at_ = piece.end;
@@ -225,7 +234,7 @@ TokenizeProgress tokenize_files(const TokenizeRequest& request) {
         "tokenize: expected a tokenizer, inputs, at least 1 thread and 1 token a shard, got {}, {}, {} and "
         "{}",
         request.tokenizer ? "one" : "none", request.inputs.size(), request.threads, request.shard_tokens));
-  check_document_files(request.inputs);
+  check_document_files(request.inputs, !request.fields.prompt.empty());
   return Conversion(request).run();
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/data/tokens/shards/document_reader.h"
 #include "runtime/data/tokens/tokenizer.h"
 
 namespace dtrain {
@@ -25,7 +26,7 @@ struct TokenizeRequest {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::vector<std::string> inputs;          ///< *.txt, *.jsonl, in this order
   std::filesystem::path output;             ///< the folder of the shards, 00000.tokens and on
-  std::string field = "text";               ///< of a line of *.jsonl
+  DocumentFields fields = {};               ///< of a line of *.jsonl; prompts are not asked for
   std::int64_t shard_tokens = 100'000'000;  ///< a shard ends with the document that reaches it
   std::optional<std::int32_t> end_token;    ///< put behind each document
   int threads = 1;

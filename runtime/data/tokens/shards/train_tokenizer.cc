@@ -31,10 +31,10 @@ LearnedPairs train_tokenizer(const TrainTokenizerRequest& request) {
         "a tokenizer of one's own: expected inputs, at least 1 thread and {} tokens (256 bytes and {}), "
         "got {}, {} and {}",
         kLeastVocabulary, kEndOfText, request.inputs.size(), request.threads, request.vocabulary));
-  check_document_files(request.inputs);
+  check_document_files(request.inputs, !request.fields.prompt.empty());
   const auto cutter =
       make_pre_tokenizer(patterns::kByteLevel, SplitBehavior::isolated, PatternDialect::tokenizers);
-  DocumentReader reader(request.inputs, request.field, cutter->cuts_at_lines(), {});
+  DocumentReader reader(request.inputs, request.fields, cutter->cuts_at_lines(), {});
   std::vector<WordCounts> counts(static_cast<std::size_t>(request.threads));
   TrainTokenizerProgress progress;
   const auto report = [&] {
@@ -43,7 +43,10 @@ LearnedPairs train_tokenizer(const TrainTokenizerRequest& request) {
   share_out_texts<DocumentPiece>(
       reader, counts,
       [&](WordCounts& mine, const DocumentPiece& piece) {
-        for (const DocumentText& part : piece.parts) count_words(part.text, *cutter, mine);
+        for (const DocumentText& part : piece.parts) {
+          count_words(part.prompt, *cutter, mine);
+          count_words(part.text, *cutter, mine);
+        }
       },
       [&](const std::vector<DocumentPiece>& batch) {
         for (const DocumentPiece& piece : batch) progress.bytes += piece.text_bytes();

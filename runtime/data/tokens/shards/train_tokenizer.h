@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/data/tokens/shards/document_reader.h"
 #include "runtime/data/tokens/train_bpe.h"
 
 namespace dtrain {
@@ -18,7 +19,7 @@ struct TrainTokenizerProgress {
 
 struct TrainTokenizerRequest {
   std::vector<std::string> inputs;  ///< *.txt, *.jsonl
-  std::string field = "text";       ///< of a line of *.jsonl
+  DocumentFields fields = {};       ///< of a line of *.jsonl
   std::int64_t vocabulary = 0;      ///< tokens, with the 256 bytes and <|endoftext|>
   int threads = 1;                  ///< that cut texts into words
   std::function<void(const TrainTokenizerProgress&)> on_progress =

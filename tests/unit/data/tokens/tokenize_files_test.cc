@@ -159,6 +159,47 @@ TEST_F(TokenizeFiles, AConversionThatAnOlderVersionBeganGoesOn) {
   EXPECT_TRUE(tokenize_files(asked).resumed);
 }
 
+TEST_F(TokenizeFiles, PromptsAreEncodedAloneAndNotAskedFor) {
+  std::string lines;
+  Tokens wanted;
+  std::vector<std::uint8_t> asked;
+  Encoder encoder(tokenizer_);
+  for (int i = 0; i < 500; ++i) {
+    const std::string prompt = i % 5 == 0 ? "" : fmt::format("hello {}", i),
+                      text = fmt::format(" world {}", i);
+    lines += fmt::format("{{\"prompt\": \"{}\", \"completion\": \"{}\"}}\n", prompt, text);
+    encoder.encode(prompt, wanted);
+    asked.resize(wanted.size(), 0);
+    encoder.encode(text, wanted);
+    wanted.push_back(300);
+    asked.resize(wanted.size(), 1);
+  }
+  TokenizeRequest request = this->request({write("chat.jsonl", lines)}, "out");
+  request.fields = {"completion", "prompt"};
+  tokenize_files(request);
+  const TokenFile file = open_token_file((folder_ / "out" / "00000.tokens").string());
+  Tokens tokens(static_cast<std::size_t>(file.count));
+  file.read(0, tokens);
+  EXPECT_TRUE(tokens == wanted);
+  EXPECT_EQ(file.documents.size(), 500U);
+  std::vector<std::uint8_t> found(tokens.size());
+  file.read_asked(0, found);
+  EXPECT_TRUE(found == asked);
+  for (const std::int64_t first : {1, 7, 8, 64, 901}) {
+    found.resize(100);
+    file.read_asked(first, found);
+    EXPECT_TRUE(std::equal(found.begin(), found.end(), asked.begin() + first)) << first;
+  }
+  request.fields.prompt = "";
+  EXPECT_THAT(message_of([&] { tokenize_files(request); }), HasSubstr("prompt prompt"));
+  request.output = folder_ / "out2";
+  request.fields = {"completion", "question"};
+  EXPECT_THAT(message_of([&] { tokenize_files(request); }), HasSubstr("an object with a text \"question\""));
+  request.inputs = {write("a.txt", "hello")};
+  EXPECT_THAT(message_of([&] { tokenize_files(request); }),
+              HasSubstr("expected *.jsonl, which have prompts"));
+}
+
 TEST_F(TokenizeFiles, BadInputIsNamedByFileAndPlace) {
   const auto refusal = [&](const std::string& name, const std::string& content) {
     fs::remove_all(folder_ / "bad");

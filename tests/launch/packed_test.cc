@@ -1,0 +1,73 @@
+// Documents with prompts packed into windows: a token that is asked for counts the same wherever it is, in
+// whichever window, pass and worker.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/data/tokens/shards/token_shard.h"
+#include "tests/launch/trained.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/training.h"
+
+namespace dtrain::test {
+namespace {
+
+class Packed : public testing::TestWithParam<std::string> {
+ protected:
+  /// Documents of 1 to 29 tokens in two shards, of which prompts of up to 10 are not asked for.
+  Packed() {
+    for (int part = 0; part < 2; ++part) {
+      ShardWriter shard(folder_ / fmt::format("{}.tokens", part), 64, 7);
+      for (int i = part; i < 1200; i += 2) {
+        shard.begin_document();
+        for (int at = 0; at <= i * i % 29; ++at)
+          shard.append(std::vector<std::int32_t>{(i + at * at) % 64}, at >= i % 11);
+      }
+      shard.finish();
+    }
+  }
+  Trained trained(const std::string& name, int workers, std::vector<std::string> more) {
+    TrainingRun run{.start = Start::alone,
+                    .launcher_arguments = {},
+                    .arguments = {"--model", GetParam(), "--dataset",
+                                  "tokens:" + (folder_ / "*.tokens").string() + ",context=24,documents=whole",
+                                  "--global-batch-size", "64", "--max-steps", "5", "--log-every", "1",
+                                  "--eval-every", "0", "--lr", "0.1", "--threads", "1"},
+                    .run_dir = folder_ / name,
+                    .options = limited_to(std::chrono::seconds(200))};
+    if (workers > 1) more.insert(more.end(), {"--thread-workers", std::to_string(workers)});
+    run.arguments.insert(run.arguments.end(), more.begin(), more.end());
+    const RunResult result = train(run);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.exit_code == 0 ? trained_in(run.run_dir) : Trained{};
+  }
+
+  TempDir folder_;
+};
+
+TEST_P(Packed, TokensWeighTheSameForAnyAccumulationAndAnyWorkers) {
+  const Trained expected = trained("one", 1, {});
+  for (const int workers : {1, 2, 4}) {
+    for (const int accumulate : {1, 4, 16}) {
+      if (workers * accumulate == 1) continue;
+      const std::string name = fmt::format("{} workers, accumulation {}", workers, accumulate);
+      const Difference found =
+          difference(trained(name, workers, {"--accumulate", std::to_string(accumulate)}), expected);
+      EXPECT_LE(found.losses, 1e-6) << name;
+      EXPECT_LE(found.weights, 1e-6) << name;
+    }
+  }
+}
+
+TEST_P(Packed, VirtualWorkersGiveTheSameBitsForAnyWorkers) {
+  const std::vector<std::string> parts = {"--virtual-workers", "4"};
+  const Trained expected = trained("1", 1, parts);
+  for (const int workers : {2, 4})
+    EXPECT_EQ(difference(trained(std::to_string(workers), workers, parts), expected).weights, 0)
+        << workers << " workers";
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Packed, testing::Values("gpt2-tiny", "llama-tiny"));
+
+}  // namespace
+}  // namespace dtrain::test
