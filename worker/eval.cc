@@ -1,18 +1,26 @@
-// `dtrain eval`: the test accuracy of a checkpoint, alone or sharded over workers.
+// `dtrain eval`: the test accuracy of a checkpoint, alone or sharded over workers, or its answers to
+// questions.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
+#include <numbers>
+#include <numeric>
 
+#include "models/tasks/asked_tokens.h"
 #include "models/tasks/built_in.h"
+#include "models/tasks/language.h"
 #include "runtime/data/fingerprint.h"
+#include "runtime/data/loader.h"
 #include "training/engine/evaluate.h"
 #include "training/start/peers.h"
 #include "training/start/same_data.h"
 #include "training/start/threads.h"
 #include "training/start/unused_gpus.h"
 #include "training/use/weights.h"
+#include "worker/choices.h"
 #include "worker/commands.h"
+#include "worker/language_model.h"
 
 namespace dtrain {
 namespace {
@@ -25,6 +33,8 @@ constexpr OptionSpec kOptions[] = {
     {"dataset", "What to evaluate", "NAME", "", "data set; unset: the checkpoint's"},
     {"data-dir", "What to evaluate", "DIR", "", "folder of the data set's files; unset: where Debian's package puts them"},
     {"on-bad-sample", "What to evaluate", "HOW", "stop", "a picture that cannot be decoded: stop, or skip (report it and take the next one in its place)"},
+    {"choices", "What to evaluate", "FILE", "", "instead of a data set, questions with several answers for a language model: *.jsonl with query, choices and gold (or ctx, endings and label); --checkpoint is a run or a folder of published weights"},
+    {"tokenizer", "What to evaluate", "FILE", "", "of a language model's tokens; unset: that of the data or of the folder, else bytes"},
     {"batch-size", "What to evaluate", "N", "256", "samples per worker and batch"},
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
     {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, tcp, gloo or mpi"},
@@ -75,10 +85,124 @@ std::string json_of(const Evaluation& result) {
   return json.dump();
 }
 
+std::string json_of(const ChoicesResult& result) {
+  return nlohmann::json{{"accuracy", result.log},
+                        {"accuracy_by_letter", result.by_letter},
+                        {"accuracy_by_token", result.by_token},
+                        {"questions", result.questions}}
+      .dump();
+}
+
+std::string text_of(const ChoicesResult& result) {
+  return fmt::format(
+      "accuracy {:.4f}, with likelihoods divided by letters {:.4f}, by tokens {:.4f} ({} questions)",
+      result.log, result.by_letter, result.by_token, result.questions);
+}
+
 std::string text_of(const Evaluation& result) {
   std::string text;
   for (const auto& [name, value] : result.metrics) text += fmt::format("test {} {:.4f}, ", name, value);
   return text + fmt::format("test loss {:.4f} ({} samples)", result.loss, result.samples);
+}
+
+/// Bytes of text that a token stands for which `source` asks for, on average; nothing where texts are not
+/// known. What ends a text has no bytes.
+std::optional<double> bytes_a_token(const std::shared_ptr<const Source>& source,
+                                    const std::string& tokenizer) {
+  const std::int64_t vocabulary = source->fields().front().values;
+  if (tokenizer.empty() && vocabulary != 256) return std::nullopt;
+  const Words words(tokenizer, vocabulary);
+  std::vector<double> bytes;
+  for (std::int32_t token = 0; token < vocabulary; ++token)
+    bytes.push_back(token == words.end() ? 0 : static_cast<double>(words.decode({&token, 1}).size()));
+  std::vector<std::int64_t> order(static_cast<std::size_t>(source->size()));
+  std::iota(order.begin(), order.end(), 0);
+  Loader loader(source, make_device("cpu"), {.batch_size = 64});
+  loader.start(std::move(order), 0);
+  double tokens = 0, total = 0;
+  while (const auto batch = loader.next(Deadline::never())) {
+    for_each_asked(*batch, [&](std::int64_t token) {
+      ++tokens;
+      total += bytes.at(static_cast<std::size_t>(token));
+    });
+  }
+  return total > 0 ? std::optional(total / tokens) : std::nullopt;
+}
+
+/// What every worker of an evaluation has.
+struct Here {
+  const Options& options;
+  const Environment& environment;
+  Placement placement;
+  Duration timeout;
+  Log& log;
+  std::shared_ptr<Device> device;
+
+  bool speaks() const { return *placement.rank == 0; }
+  Peers peers() const {
+    return {placement,   backend_named(options.choice("backend", {"auto", "nccl", "tcp", "gloo", "mpi"})),
+            environment, timeout,
+            log,         device.get()};
+  }
+};
+
+ExitCode answer_questions(const Here& here) {
+  const Options& options = here.options;
+  for (const char* const name : {"model", "task", "dataset", "data-dir"}) {
+    if (options.has(name)) options.refuse(name, "nothing beside --choices");
+  }
+  const std::vector<Question> questions = read_questions(options.text("choices"));
+  const LanguageModel model = open_language_model(options.text("checkpoint"), "", here.device, here.log);
+  const Words words(options.has("tokenizer") ? options.text("tokenizer") : model.tokenizer,
+                    model.transformer().shape().vocabulary);
+  Peers peers = here.peers();
+  const ChoicesResult found = answer(model, words, questions, options.integer("batch-size", 1, INT32_MAX),
+                                     peers.communicator(), Deadline::after(here.timeout));
+  if (here.speaks()) fmt::print("{}\n", options.enabled("json") ? json_of(found) : text_of(found));
+  peers.leave();
+  return ExitCode::ok;
+}
+
+ExitCode evaluate_samples(const Here& here) {
+  const Options& options = here.options;
+  Log& log = here.log;
+  const auto& device = here.device;
+  const SavedWeights weights = open_weights(options.text("checkpoint"), "--checkpoint", log);
+  const std::string model = option_or(options, "model", weights);
+  const auto task = make_task(option_or(options, "task", weights, std::string(default_task(model))), model,
+                              [&](TransformerShape& shape) { adjust(weights, shape); });
+  const std::string dataset = option_or(options, "dataset", weights);
+  const Splits splits = task->open(
+      {.dataset = dataset,
+       .data_dir = options.has("data-dir") ? options.text("data-dir") : "",
+       .log = &log,
+       .on_bad_sample = options.choice("on-bad-sample", {"stop", "skip"}) == "skip" ? OnBadSample::skip
+                                                                                    : OnBadSample::stop});
+  const DataFingerprint data = fingerprint(*splits.train, *splits.test);
+  check_data(weights, data, !options.has("dataset") && here.speaks(), log);
+  const auto& source = splits.test;
+  Peers peers = here.peers();
+  check_same_data(data, peers.communicator(), Deadline::after(here.timeout));
+  Generator unused(0);
+  const auto network = task->build(source->fields(), unused, device);
+  load_weights(*network, weights, model);
+  network->eval();
+  Evaluation result = evaluate(
+      *task, [&](const Tensors& inputs) { return (*network)(inputs); }, source,
+      {.batch_size = options.integer("batch-size", 1, INT32_MAX),
+       .share = {peers.communicator().rank(), peers.communicator().size()},
+       .patience = here.timeout},
+      peers.communicator(), device);
+  if (here.speaks()) {
+    const std::string tokenizer =
+        options.has("tokenizer") ? options.text("tokenizer") : tokenizer_in(dataset);
+    const bool is_language = dynamic_cast<const Language*>(task.get()) != nullptr;
+    if (const auto bytes = is_language ? bytes_a_token(source, tokenizer) : std::nullopt)
+      result.metrics.emplace_back("bits_per_byte", result.loss / std::numbers::ln2 / *bytes);
+    fmt::print("{}\n", options.enabled("json") ? json_of(result) : text_of(result));
+  }
+  peers.leave();
+  return ExitCode::ok;
 }
 
 }  // namespace
@@ -93,41 +217,17 @@ ExitCode run_eval(const Invocation& invocation) {
   const Placement placement = find_placement(invocation.environment);
   limit_threads(placement, invocation.environment);
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::info);
-  const auto timeout =
-      std::chrono::nanoseconds(static_cast<std::int64_t>(options.real("timeout", 0.001, 1e6) * 1e9));
-  const SavedWeights weights = open_weights(options.text("checkpoint"), "--checkpoint", log);
-  const std::string model = option_or(options, "model", weights);
-  const auto task = make_task(option_or(options, "task", weights, std::string(default_task(model))), model,
-                              [&](TransformerShape& shape) { adjust(weights, shape); });
-  const Splits splits = task->open(
-      {.dataset = option_or(options, "dataset", weights),
-       .data_dir = options.has("data-dir") ? options.text("data-dir") : "",
-       .log = &log,
-       .on_bad_sample = options.choice("on-bad-sample", {"stop", "skip"}) == "skip" ? OnBadSample::skip
-                                                                                    : OnBadSample::stop});
-  const DataFingerprint data = fingerprint(*splits.train, *splits.test);
-  check_data(weights, data, !options.has("dataset") && *placement.rank == 0, log);
-  const auto& source = splits.test;
-  const auto device = make_device(options.text("device"), {.local_rank = *placement.local_rank});
-  if (const std::string why = why_no_gpu(*device, invocation.environment);
-      options.text("device") == "auto" && *placement.rank == 0 && !why.empty())
+  const Here here{
+      options,
+      invocation.environment,
+      placement,
+      std::chrono::nanoseconds(static_cast<std::int64_t>(options.real("timeout", 0.001, 1e6) * 1e9)),
+      log,
+      make_device(options.text("device"), {.local_rank = *placement.local_rank})};
+  if (const std::string why = why_no_gpu(*here.device, invocation.environment);
+      options.text("device") == "auto" && here.speaks() && !why.empty())
     log.write(LogLevel::warning, why);
-  Peers peers(placement, backend_named(options.choice("backend", {"auto", "nccl", "tcp", "gloo", "mpi"})),
-              invocation.environment, timeout, log, device.get());
-  check_same_data(data, peers.communicator(), Deadline::after(timeout));
-  Generator unused(0);
-  const auto network = task->build(source->fields(), unused, device);
-  load_weights(*network, weights, model);
-  network->eval();
-  const Evaluation result = evaluate(
-      *task, [&](const Tensors& inputs) { return (*network)(inputs); }, source,
-      {.batch_size = options.integer("batch-size", 1, INT32_MAX),
-       .share = {peers.communicator().rank(), peers.communicator().size()},
-       .patience = timeout},
-      peers.communicator(), device);
-  if (*placement.rank == 0) fmt::print("{}\n", options.enabled("json") ? json_of(result) : text_of(result));
-  peers.leave();
-  return ExitCode::ok;
+  return options.has("choices") ? answer_questions(here) : evaluate_samples(here);
 }
 
 }  // namespace dtrain

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
+#include "models/text/evaluating.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
 
@@ -93,19 +95,6 @@ class Batch {
   bool cached_, started_ = false;
   std::vector<KeyValueCache> caches_;
   std::shared_ptr<Device> device_;
-};
-
-/// A network in evaluation while it lives.
-class Evaluating {
- public:
-  explicit Evaluating(Module& network) : network_(network), before_(network.is_training()) { network.eval(); }
-  ~Evaluating() { network_.train(before_); }
-  Evaluating(const Evaluating&) = delete;
-  Evaluating& operator=(const Evaluating&) = delete;
-
- private:
-  Module& network_;
-  bool before_;
 };
 
 }  // namespace

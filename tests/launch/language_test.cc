@@ -157,6 +157,42 @@ TEST_P(NextToken, ContinuesTextsFromARunAndFromItsFolder) {
   EXPECT_EQ(generated("published", draws), drawn);
 }
 
+TEST_P(NextToken, AnswersQuestionsByWhatIsLikely) {
+  const RunResult trained = train("run", {"--model", GetParam(), "--max-steps", "150", "--optimizer", "adamw",
+                                          "--lr", "3e-3", "--batch-size", "16"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const RunResult exported = dtrain({"export", at("run"), at("published"), "--to", "huggingface"});
+  ASSERT_EQ(exported.exit_code, 0) << exported.err;
+  write_file(folder_ / "questions.jsonl",
+             R"({"query": "what small the", "choices": ["ring", "small"], "gold": 1}
+{"ctx": "the small what ", "endings": ["ring", "the", "7!"], "label": "0"}
+{"query": "what small the", "choices": ["small", "zzz"], "gold": 1}
+)");
+  const auto answered = [&](const std::string& from, const std::string& batch) {
+    const RunResult result =
+        dtrain({"eval", "--checkpoint", at(from), "--choices", at("questions.jsonl"), "--batch-size", batch});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  const std::string right = answered("run", "4");
+  EXPECT_THAT(right,
+              HasSubstr("accuracy 0.6667, with likelihoods divided by letters 0.6667, by tokens 0.6667 "
+                        "(3 questions)"));
+  EXPECT_EQ(answered("run", "1"), right);
+  EXPECT_EQ(answered("published", "4"), right);
+  const RunResult bits = dtrain({"eval", "--checkpoint", at("run"), "--json"});
+  ASSERT_EQ(bits.exit_code, 0) << bits.err;
+  const auto number = [&](const std::string& name) {
+    const auto found = bits.out.find("\"" + name + "\":");
+    return found == std::string::npos ? -1 : std::stod(bits.out.substr(found + name.size() + 3));
+  };
+  EXPECT_NEAR(number("bits_per_byte"), number("loss") / std::log(2.0), 1e-9);
+  EXPECT_NEAR(number("perplexity"), std::exp(number("loss")), 1e-6);
+  write_file(folder_ / "bad.jsonl", "{\"query\": \"a\", \"choices\": [\"b\"], \"gold\": 0}\n");
+  expect_refused(dtrain({"eval", "--checkpoint", at("run"), "--choices", at("bad.jsonl")}), 5,
+                 "expected an object with query, choices", "x");
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Language, testing::Values("gpt2-tiny", "llama-tiny", "bert-tiny"));
 INSTANTIATE_TEST_SUITE_P(Models, NextToken, testing::Values("gpt2-tiny", "llama-tiny"));
 
