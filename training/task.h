@@ -48,7 +48,7 @@ struct DataRequest {
   std::string dataset;                            ///< the text of --dataset
   std::string data_dir;                           ///< folder of its files; empty: where they are by default
   Log* log = nullptr;                             ///< borrowed as long as the sources live; null: silent
-  Augmentation augment = Augmentation::none;      ///< of pictures in files, in training
+  Augmentation augment = {};                      ///< of pictures in files, in training
   OnBadSample on_bad_sample = OnBadSample::stop;  ///< of pictures in files
 };
 

@@ -1,7 +1,6 @@
 #include "runtime/data/images/transform.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -13,7 +12,6 @@
 namespace dtrain {
 namespace {
 
-constexpr std::array<std::string_view, 2> kNames = {"none", "imagenet"};
 constexpr std::array kMean = {0.485F, 0.456F, 0.406F}, kDeviation = {0.229F, 0.224F, 0.225F};
 
 /// A number for each byte of each channel.
@@ -42,10 +40,33 @@ void write_numbers(const PictureView& pixels, bool mirrored, const View& image) 
   }
 }
 
+/// A normalised value of 0, the mean colour.
+void erase(const Region& region, const View& image) {
+  for (std::int64_t c = 0; c < 3; ++c) {
+    for (int y = region.top; y < region.top + region.height; ++y) {
+      for (int x = region.left; x < region.left + region.width; ++x)
+        image.as<float>()[c * image.strides[0] + y * image.strides[1] + x * image.strides[2]] = 0;
+    }
+  }
+}
+
+void copy(const PictureView& from, bool mirrored, Picture& to) {
+  to.resize({from.width, from.height});
+  for (int y = 0; y < from.height; ++y) {
+    if (!mirrored) {
+      std::copy_n(from.row(y), to.row_bytes(), to.row(y));
+      continue;
+    }
+    std::uint8_t* out = to.row(y) + 3 * (from.width - 1);
+    for (int x = 0; x < from.width; ++x, out -= 3) std::copy_n(from.row(y) + 3 * x, 3, out);
+  }
+}
+
 /// What a thread keeps from picture to picture.
 struct Scratch {
   Picture decoded;
   ResizeMemory resized;
+  Picture changed, spare;
 };
 
 Scratch& scratch() {
@@ -64,19 +85,7 @@ PictureSize with_short_side(PictureSize size, int short_side) {
 
 }  // namespace
 
-std::span<const std::string_view> augmentation_names() noexcept { return kNames; }
-
-std::string_view name_of(Augmentation augmentation) noexcept {
-  return kNames[static_cast<std::size_t>(augmentation)];
-}
-
-Augmentation augmentation_named(std::string_view name) {
-  const auto found = std::ranges::find(kNames, name);
-  if (found != kNames.end()) return static_cast<Augmentation>(found - kNames.begin());
-  throw UsageError(fmt::format("augment: expected one of {}, got \"{}\"", fmt::join(kNames, ", "), name));
-}
-
-PictureTransform::PictureTransform(int size, int resize, Augmentation augmentation)
+PictureTransform::PictureTransform(int size, int resize, const Augmentation& augmentation)
     : size_(size), resize_(resize), augmentation_(augmentation) {
   if (size < 1 || resize < size) {
     throw UsageError(fmt::format(
@@ -95,12 +104,37 @@ PictureView PictureTransform::middle(PictureDecoder& picture) const {
 }
 
 template <class Words>
+void PictureTransform::change(Picture& picture, Words& words) const {
+  const auto apply_all = [&](const std::vector<PictureOp>& ops) {
+    for (const PictureOp& op : ops) dtrain::apply(op, picture, scratch().spare);
+  };
+  if (augmentation_.jitter != ColorJitter{}) apply_all(draws::color_jitter(words, augmentation_.jitter));
+  if (augmentation_.rand_augment.ops > 0)
+    apply_all(draws::rand_augment(words, augmentation_.rand_augment, picture.size()));
+  if (augmentation_.trivial_augment) apply_all({draws::trivial_augment(words)});
+}
+
+template <class Words>
 void PictureTransform::apply(PictureDecoder& picture, Words& words, const View& image) const {
-  if (augmentation_ == Augmentation::none) return write_numbers(middle(picture), false, image);
-  const Region crop = draws::random_resized_crop(words, picture.size());
-  const PictureView part = picture.decode(crop, scratch().decoded);
-  const PictureView resized = resize(part, {size_, size_}, Filter::bilinear, scratch().resized);
-  write_numbers(resized, draws::flip(words), image);
+  PictureView seen;
+  if (augmentation_.crop) {
+    const Region crop = draws::random_resized_crop(words, picture.size());
+    const PictureView part = picture.decode(crop, scratch().decoded);
+    seen = resize(part, {size_, size_}, Filter::bilinear, scratch().resized);
+  } else {
+    seen = middle(picture);
+  }
+  const bool mirrored = augmentation_.flip && draws::flip(words);
+  if (augmentation_.changes_pixels()) {
+    Picture& changed = scratch().changed;
+    copy(seen, mirrored, changed);
+    change(changed, words);
+    write_numbers(changed.view(), false, image);
+  } else {
+    write_numbers(seen, mirrored, image);
+  }
+  if (augmentation_.erase > 0)
+    erase(draws::random_erasing(words, {size_, size_}, augmentation_.erase), image);
 }
 
 void PictureTransform::operator()(PictureDecoder& picture, KeyedGenerator& generator,

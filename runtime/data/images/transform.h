@@ -1,35 +1,20 @@
-// What is made of a picture before a network sees it, by the name of a recipe: torchvision's transforms with
-// Pillow's numbers.
+// What is made of a picture before a network sees it: torchvision's transforms with Pillow's numbers.
 #pragma once
-
-#include <span>
-#include <string_view>
 
 #include "runtime/base/keyed_random.h"
 #include "runtime/base/random.h"
+#include "runtime/data/images/augmentation.h"
 #include "runtime/data/images/decode.h"
 #include "runtime/device/view.h"
 
 namespace dtrain {
 
-/// How pictures are changed at random while training.
-enum class Augmentation {
-  none,      ///< not at all: as in evaluation
-  imagenet,  ///< RandomResizedCrop (bilinear), RandomHorizontalFlip: ResNet's recipe
-};
-
-/// "none", "imagenet"
-std::span<const std::string_view> augmentation_names() noexcept;
-std::string_view name_of(Augmentation augmentation) noexcept;
-/// Throws UsageError, listing the names, for another.
-Augmentation augmentation_named(std::string_view name);
-
 /// From a picture to image float32 [3, size, size]; immutable, shared by any number of threads.
 class PictureTransform {
  public:
-  /// In evaluation, and with Augmentation::none, the short side becomes `resize` pixels (Resize) and the
+  /// Without a random crop the short side becomes `resize` pixels (Resize) and the
   /// middle is cut out (CenterCrop). Throws UsageError unless 1 <= size <= resize.
-  PictureTransform(int size, int resize, Augmentation augmentation);
+  PictureTransform(int size, int resize, const Augmentation& augmentation);
 
   /// Decodes what is needed of the picture and writes (value / 255 - mean) / deviation of each channel of the
   /// data set ImageNet into `image`, f32 [3, size, size] of any strides. Draws as torchvision does, in its
@@ -41,6 +26,8 @@ class PictureTransform {
   template <class Words>
   void apply(PictureDecoder& picture, Words& words, const View& image) const;
   PictureView middle(PictureDecoder& picture) const;
+  template <class Words>
+  void change(Picture& picture, Words& words) const;
 
   int size_, resize_;
   Augmentation augmentation_;

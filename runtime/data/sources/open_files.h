@@ -36,7 +36,7 @@ Splits open_tokens(std::string_view spec, const std::filesystem::path& folder);
 
 /// How pictures are used, beside what their name says.
 struct OpenPictureOptions {
-  Augmentation augment = Augmentation::none;
+  Augmentation augment = {};
   OnBadSample on_bad_sample = OnBadSample::stop;
   Log* log = nullptr;               ///< borrowed as long as the sources live; null: silent
   std::filesystem::path index_dir;  ///< where lists of files are kept; empty: nowhere

@@ -59,7 +59,7 @@ class PictureSplits {
   std::shared_ptr<const Source> source(Split split, const PictureFilesAt& at,
                                        std::shared_ptr<BadSamples> bad) const {
     PictureOptions options = options_;
-    options.augmentation = split == Split::train ? how_.augment : Augmentation::none;
+    options.augmentation = split == Split::train ? how_.augment : Augmentation{};
     return std::make_shared<const PictureSource>(fmt::format("pictures {} ({})", name_of(split), at.place),
                                                  at.files, options, std::move(bad));
   }

@@ -95,7 +95,7 @@ std::optional<Splits> open_own_files(std::string_view name, const OpenSourceOpti
   };
   if (name.starts_with(kFolderPrefix)) return open_folder(name.substr(kFolderPrefix.size()), data_dir, how());
   if (name.starts_with(kShardsPrefix)) return open_shards(name.substr(kShardsPrefix.size()), data_dir, how());
-  if (options.augment != Augmentation::none) {
+  if (options.augment != Augmentation{}) {
     throw UsageError(fmt::format(
         "augment: expected none, or pictures in files (folder:..., shards:...), got \"{}\" for {}",
         name_of(options.augment), name));

@@ -18,7 +18,7 @@ struct OpenSourceOptions {
                          ///< current folder for the user's own files
   std::string cache_dir = "auto";  ///< "auto": default_data_cache_directory(); "off": none; else a folder
   Log* log = nullptr;              ///< borrowed, of pictures as long as the sources live; null: silent
-  Augmentation augment = Augmentation::none;      ///< of pictures in files, in training
+  Augmentation augment = {};       ///< of pictures in files, in training
   OnBadSample on_bad_sample = OnBadSample::stop;  ///< of pictures in files
 };
 

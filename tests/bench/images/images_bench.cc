@@ -27,7 +27,7 @@ double cpu_seconds() {
 double per_second(const std::string& work, int rounds, const std::vector<Bytes>& files) {
   constexpr int kSize = 224, kResize = 256;
   const PictureTransform transform(kSize, kResize,
-                                   work == "train" ? Augmentation::imagenet : Augmentation::none);
+                                   work == "train" ? augmentation_named("imagenet") : Augmentation{});
   std::vector<float> numbers(3 * kSize * kSize);
   const Dims shape{3, kSize, kSize};
   const View image{numbers.data(), DType::f32, shape, contiguous_strides(shape)};

@@ -9,13 +9,13 @@ import PIL
 import torch
 import torchvision
 from PIL import Image
-from torchvision import transforms
 
 here = pathlib.Path(__file__).parent
 sys.path.insert(0, str(here.parent.parent / "strangers" / "pictures"))
 from made_pictures import make_pictures, save, picture
+from recipes import AMOUNTS, changed, recipes
 
-NORMALIZE = [transforms.ToTensor(), transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
+CHANGED = ("0-RGB.png", "0-420-False.jpg", "0-1.png", "wide.jpg")  # as they are, and as squares
 
 
 def crc(array):
@@ -30,16 +30,19 @@ def expected_of(path):
     left, top = rng.randint(0, theirs.width - width), rng.randint(0, theirs.height - height)
     entry = {"file": path.name, "width": theirs.width, "height": theirs.height, "crc32": crc(pixels),
              "part": [left, top, width, height], "part_crc32": crc(pixels[top : top + height, left : left + width]),
-             "resized": [], "trained": []}
+             "resized": [], "transformed": {}}
     for filter_name, method in (("bilinear", Image.BILINEAR), ("bicubic", Image.BICUBIC)):
         for size in ((17, 90), (90, 17), (theirs.width, 30), (40, theirs.height), (224, 224)):
             entry["resized"].append([*size, filter_name, crc(np.asarray(theirs.resize(size, method)))])
-    evaluated = transforms.Compose([transforms.Resize(37), transforms.CenterCrop(32)] + NORMALIZE)
-    trained = transforms.Compose([transforms.RandomResizedCrop(32), transforms.RandomHorizontalFlip()] + NORMALIZE)
-    entry["evaluated"] = crc(evaluated(theirs).numpy())
-    for seed in range(5):
-        torch.manual_seed(seed)
-        entry["trained"].append(crc(trained(theirs).numpy()))
+    for text, recipe in recipes(32, 37).items():
+        crcs = entry["transformed"][text] = []
+        for seed in range(1 if text == "none" else 6):
+            torch.manual_seed(seed)
+            crcs.append(crc(recipe(theirs).numpy()))
+    if path.name in CHANGED:
+        square = theirs.resize((40, 40), Image.BILINEAR)
+        entry["changed"] = [[kind, amount, crc(np.asarray(changed(theirs, kind, amount))), crc(np.asarray(changed(square, kind, amount)))]
+                            for kind, amounts in AMOUNTS.items() for amount in amounts]
     return entry
 
 

@@ -70,7 +70,7 @@ std::uint32_t crc_of(const PictureView& view) {
   return static_cast<std::uint32_t>(crc);
 }
 
-std::uint32_t crc_of_transformed(const File& file, Augmentation augmentation, std::uint64_t seed) {
+std::uint32_t crc_of_transformed(const File& file, const Augmentation& augmentation, std::uint64_t seed) {
   std::vector<float> numbers(3 * 32 * 32);
   const Dims shape{3, 32, 32};
   Generator generator(seed);
@@ -78,6 +78,15 @@ std::uint32_t crc_of_transformed(const File& file, Augmentation augmentation, st
                                          {numbers.data(), DType::f32, shape, contiguous_strides(shape)});
   return static_cast<std::uint32_t>(
       crc32_z(0, reinterpret_cast<const Bytef*>(numbers.data()), numbers.size() * sizeof(float)));
+}
+
+/// `change`: [kind, amount, …]
+std::uint32_t crc_of_changed(const PictureView& view, const Json& change) {
+  Picture picture, spare;
+  picture.resize({view.width, view.height});
+  for (int y = 0; y < view.height; ++y) std::copy_n(view.row(y), picture.row_bytes(), picture.row(y));
+  apply({picture_op_kind_named(change[0].get<std::string>()), change[1].get<double>()}, picture, spare);
+  return crc_of(picture.view());
 }
 
 TEST(PictureParity, PixelsOfTheWholeAndOfAPart) {
@@ -125,15 +134,33 @@ TEST(PictureParity, Resized) {
   }
 }
 
-TEST(PictureParity, TransformedForEvaluationAndForTraining) {
+TEST(PictureParity, TransformedByEveryRecipe) {
   for (const Json& expected : recorded()) {
     const File file(expected["file"].get<std::string>());
-    EXPECT_EQ(crc_of_transformed(file, Augmentation::none, 0), expected["evaluated"]) << file.path;
-    const Json& trained = expected["trained"];
-    for (std::size_t seed = 0; seed < trained.size(); ++seed)
-      EXPECT_EQ(crc_of_transformed(file, Augmentation::imagenet, seed), trained[seed])
-          << file.path << " " << seed;
+    for (const auto& [text, crcs] : expected["transformed"].items()) {
+      for (std::size_t seed = 0; seed < crcs.size(); ++seed)
+        EXPECT_EQ(crc_of_transformed(file, augmentation_named(text), seed), crcs[seed])
+            << file.path << " " << text << " " << seed;
+    }
   }
+}
+
+TEST(PictureParity, EachChangeOfColorsAndShape) {
+  int changes = 0;
+  for (const Json& expected : recorded()) {
+    if (!expected.contains("changed")) continue;
+    const File file(expected["file"].get<std::string>());
+    Picture memory;
+    ResizeMemory resized;
+    const PictureView whole = file.decode(memory);
+    const PictureView square = resize(whole, {40, 40}, Filter::bilinear, resized);
+    for (const Json& c : expected["changed"]) {
+      EXPECT_EQ(crc_of_changed(whole, c), c[2]) << file.path << " " << c.dump();
+      EXPECT_EQ(crc_of_changed(square, c), c[3]) << file.path << " " << c.dump();
+      ++changes;
+    }
+  }
+  EXPECT_GT(changes, is_left_out("0-RGB.png") && is_left_out("wide.jpg") ? -1 : 50);
 }
 
 TEST(Pictures, OnesCutShortAreRefusedForEveryPart) {
@@ -186,11 +213,23 @@ TEST(Pictures, MoreThanPillowDecodesAreRefusedByTheHeader) {
 }
 
 TEST(Pictures, AugmentationsByName) {
-  for (const std::string_view name : augmentation_names()) EXPECT_EQ(name_of(augmentation_named(name)), name);
-  EXPECT_THAT(test::message_of([] { augmentation_named("all"); }),
-              AllOf(HasSubstr("imagenet"), HasSubstr("all")));
-  EXPECT_THROW(PictureTransform(0, 1, Augmentation::none), UsageError);
-  EXPECT_THROW(PictureTransform(33, 32, Augmentation::none), UsageError);
+  for (const std::string_view name : augmentation_presets())
+    EXPECT_EQ(name_of(augmentation_named(name)), name);
+  const std::string steps = "crop,flip,jitter=0.4/0.4/0.4/0.1,randaugment=2/9,erase=0.25";
+  EXPECT_EQ(name_of(augmentation_named(steps)), steps);
+  EXPECT_EQ(augmentation_named("randaugment"), augmentation_named("none,randaugment=2/9"));
+  EXPECT_EQ(augmentation_named("imagenet,trivialaugment,erase=0.1"), augmentation_named("imagenet-v2"));
+  for (const std::string wrong :
+       {"all", "", "crop,", "crop=1", "flip,imagenet", "erase=1.5", "erase", "erase=-0.1", "jitter=1/1/1",
+        "jitter=0/0/0/0.6", "randaugment=0/9", "randaugment=2/31", "randaugment=1.5/9", "jitter=a/b/c/d",
+        "crop=nan", "erase=nan"})
+    EXPECT_THAT(
+        test::message_of([&] { augmentation_named(wrong); }),
+        AllOf(HasSubstr("imagenet-v2"), HasSubstr("erase=PROBABILITY"), HasSubstr("\"" + wrong + "\"")))
+        << wrong;
+  EXPECT_THROW(PictureTransform(0, 1, {}), UsageError);
+  EXPECT_THROW(PictureTransform(33, 32, {}), UsageError);
+  EXPECT_THROW(picture_op_kind_named("twirl"), UsageError);
 }
 
 }  // namespace

@@ -5,12 +5,14 @@
 //   whole PATH                        RGB
 //   part PATH LEFT TOP WIDTH HEIGHT   RGB of a region
 //   resize PATH WIDTH HEIGHT FILTER   RGB; bilinear or bicubic
+//   change PATH KIND AMOUNT           RGB; a PictureOp
 //   folder PATH                       "LABEL\tFILE" of each picture, a line each
 //   shards PATTERN LABEL               "LABEL\tSHARD\tOFFSET\tBYTES" of each
 //   transform PATH SIZE RESIZE AUGMENTATION SEED   float32 [3, SIZE, SIZE], draws as after
 //   torch.manual_seed(SEED)
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -19,6 +21,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/images/files/picture_files.h"
+#include "runtime/data/images/picture_ops.h"
 #include "runtime/data/images/resize.h"
 #include "runtime/data/images/transform.h"
 
@@ -51,6 +54,17 @@ void transform(PictureDecoder& picture, std::istream& words) {
   std::fwrite(numbers.data(), sizeof(float), numbers.size(), stdout);
 }
 
+void change(const PictureView& view, std::istream& words) {
+  std::string kind;
+  double amount = 0;
+  words >> kind >> amount;
+  Picture picture, spare;
+  picture.resize({view.width, view.height});
+  for (int y = 0; y < view.height; ++y) std::copy_n(view.row(y), picture.row_bytes(), picture.row(y));
+  apply({picture_op_kind_named(kind), amount}, picture, spare);
+  answer(picture.view());
+}
+
 void list(const std::string& command, const std::string& path, std::istream& words) {
   std::string label;
   words >> label;
@@ -77,6 +91,7 @@ void run(const std::string& command, const std::string& path, std::istream& word
   if (command == "transform") return transform(*picture, words);
   if (command == "part") words >> region.left >> region.top >> region.width >> region.height;
   const PictureView view = picture->decode(region, memory);
+  if (command == "change") return change(view, words);
   if (command != "resize") return answer(view);
   PictureSize size;
   std::string filter;

@@ -11,7 +11,7 @@ import torch
 from made_pictures import make_pictures, picture, png
 from shards import check_lists
 from PIL import Image
-from torchvision import transforms
+from recipes import AMOUNTS, changed, recipes
 
 Image.MAX_IMAGE_PIXELS = None
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
@@ -100,18 +100,18 @@ def check_file(ours, check, path, seeds):
         size = (rng.randint(1, 300), rng.randint(1, 300))
         check.equal(f"resize, {name}", f"{path} to {size}", ours.pixels("resize", path, *size, name),
                     np.asarray(theirs.resize(size, method)))
-    normalize = [transforms.ToTensor(), transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
     for size, short in ((224, 256), (32, 37)):
         if max(theirs.size) > 40 * min(theirs.size):
             continue
-        evaluated = transforms.Compose([transforms.Resize(short), transforms.CenterCrop(size)] + normalize)
-        check.equal("transform none", path, ours.numbers("transform", path, size, short, "none", 0), evaluated(theirs).numpy())
-        trained = transforms.Compose(
-            [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()] + normalize)
-        for seed in range(seeds):
-            torch.manual_seed(seed)
-            check.equal("transform imagenet", f"{path} seed {seed}",
-                        ours.numbers("transform", path, size, short, "imagenet", seed), trained(theirs).numpy())
+        for text, recipe in recipes(size, short).items():
+            for seed in range(1 if text == "none" else seeds):
+                torch.manual_seed(seed)
+                check.equal(f"transform {text}", f"{path} seed {seed}",
+                            ours.numbers("transform", path, size, short, text, seed), recipe(theirs).numpy())
+    for kind, amounts in AMOUNTS.items():
+        amount = rng.choice(amounts)
+        check.equal(f"change {kind}", f"{path} {amount}", ours.pixels("change", path, kind, amount),
+                    np.asarray(changed(theirs, kind, amount)))
 
 
 def check_damaged(ours, check, folder, damaged):

@@ -82,13 +82,14 @@ TEST_F(Pictures, AreListedAsImageFolderListsThem) {
 
 TEST_F(Pictures, AreSplitTransformedAndLabelled) {
   add_ten();
-  const Splits splits = open(".,size=16,split=0.8", {.data_dir = "", .augment = Augmentation::imagenet});
+  const Splits splits =
+      open(".,size=16,split=0.8", {.data_dir = "", .augment = augmentation_named("imagenet")});
   EXPECT_EQ(splits.train->size(), 8);
   EXPECT_EQ(splits.test->size(), 2);
   EXPECT_EQ(describe(splits.train->fields()), "image float32 [3, 16, 16], label int64 []");
   EXPECT_EQ(splits.train->fields()[1].values, 2);
   const auto files = open_picture_folder(folder_.path().string());
-  const PictureTransform train(16, 19, Augmentation::imagenet), test(16, 19, Augmentation::none);
+  const PictureTransform train(16, 19, augmentation_named("imagenet")), test(16, 19, Augmentation{});
   for (const auto& [source, transform] : {std::pair{splits.train, train}, {splits.test, test}}) {
     for (std::int64_t i = 0; i < source->size(); ++i) {
       std::vector<std::uint8_t> memory;
@@ -106,7 +107,8 @@ TEST_F(Pictures, AreSplitTransformedAndLabelled) {
 
 TEST_F(Pictures, AreTheSameForAnyNumberOfThreads) {
   add_ten();
-  const auto source = open(".,size=24,split=0.9", {.data_dir = "", .augment = Augmentation::imagenet}).train;
+  const auto source =
+      open(".,size=24,split=0.9", {.data_dir = "", .augment = augmentation_named("imagenet")}).train;
   std::vector<std::int64_t> order;
   for (std::int64_t i = source->size(); i-- > 0;) order.push_back(i);
   std::vector<std::vector<float>> batches;
@@ -194,7 +196,8 @@ TEST_F(Pictures, BothFoldersHaveTheSameClasses) {
 
 TEST(AugmentedData, MustBePictures) {
   EXPECT_THAT(message_of([] {
-                open_splits("synthetic:1x2x2,2,10", {.data_dir = "", .augment = Augmentation::imagenet});
+                open_splits("synthetic:1x2x2,2,10",
+                            {.data_dir = "", .augment = augmentation_named("imagenet")});
               }),
               AllOf(HasSubstr("augment"), HasSubstr("imagenet"), HasSubstr("synthetic")));
 }

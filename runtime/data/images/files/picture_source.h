@@ -16,7 +16,7 @@ namespace dtrain {
 struct PictureOptions {
   int size = 224;    ///< of a side of the image
   int resize = 256;  ///< of the short side it is cut from where nothing is drawn
-  Augmentation augmentation = Augmentation::none;
+  Augmentation augmentation = {};
 };
 
 /// Samples are `image` float32 [3, size, size], normalised (PictureTransform), and `label` int64 [].
