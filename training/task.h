@@ -76,6 +76,12 @@ class Task {
   /// knows. Throws UsageError, DataError.
   virtual Splits open(const DataRequest& request) const;
 
+  /// What training batches are read from, the split `train` or it with fields of its own behind the others:
+  /// draws that a batch shares, say. By default the split.
+  virtual std::shared_ptr<const Source> for_training(std::shared_ptr<const Source> train) const {
+    return train;
+  }
+
   /// The network for samples of `fields`, its parameters on `device`, drawn from `generator` and nothing
   /// else: equal generators give equal weights. Throws UsageError for fields it cannot take.
   virtual std::unique_ptr<Module> build(std::span<const Field> fields, Generator& generator,

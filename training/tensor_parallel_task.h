@@ -16,6 +16,9 @@ class TensorParallelTask final : public Task {
 
   std::string name() const override { return task_.name(); }
   Splits open(const DataRequest& request) const override { return task_.open(request); }
+  std::shared_ptr<const Source> for_training(std::shared_ptr<const Source> train) const override {
+    return task_.for_training(std::move(train));
+  }
   std::unique_ptr<Module> build(std::span<const Field> fields, Generator& generator,
                                 const std::shared_ptr<Device>& device) const override {
     return task_.build_tensor_parallel(fields, generator, device, tp_group_);

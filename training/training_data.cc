@@ -34,7 +34,7 @@ TrainingData::TrainingData(const TrainConfig& config, const Task& task, DataShar
                                                               .parts = share.parts});
   smallest_pass_ = smallest_pass(share.size, config.batch.accumulate);
   pass_size_ = sampler_->full_share() / config.batch.accumulate;
-  loader_ = std::make_unique<Loader>(train_, device,
+  loader_ = std::make_unique<Loader>(task.for_training(train_), device,
                                      LoaderOptions{.batch_size = pass_size_,
                                                    .threads = config.loader_threads,
                                                    .bytes = device->type() != DeviceType::cpu,

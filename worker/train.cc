@@ -15,14 +15,36 @@ constexpr OptionSpec kTaskOptions[] = {
     {"layers", "What to train", "N", "", "transformer: number of blocks; unset: 2"},
     {"tied", "What to train", "", "", "transformer: tie the weights of the token embedding and the output layer"},
     {"dropout", "What to train", "P", "0", "language models: dropout probability, after embeddings, attention and the feed-forward layer"},
+    {"label-smoothing", "What to train", "P", "0", "classification: share of each target that is spread evenly over all classes"},
+    {"mixup", "What to train", "ALPHA", "0", "classification: mix each sample of a batch with the one before it, by a share from Beta(ALPHA, ALPHA); 0: never"},
+    {"cutmix", "What to train", "ALPHA", "0", "classification of images: replace a rectangle by the sample's before it; with --mixup, one of both in each batch; 0: never"},
     {"lora", "What to train", "SPEC", "", "language models: train low-rank adapters alone: rank=8,alpha=16,on=q+v, of layers q, k, v, qkv, o, gate, up, down"},
 };
 // clang-format on
 
-double dropout_of(const Options& options) {
-  const auto share = parse_real(options.text("dropout"));
+double share_of(const Options& options, const char* name) {
+  const auto share = parse_real(options.text(name));
   if (share && *share >= 0 && *share < 1) return *share;
-  options.refuse("dropout", "a number of at least 0 and below 1");
+  options.refuse(name, "a number of at least 0 and below 1");
+}
+
+double alpha_of(const Options& options, const char* name) {
+  const auto alpha = parse_real(options.text(name));
+  if (alpha && *alpha >= 0 && *alpha <= 1e6) return *alpha;
+  options.refuse(name, "a number of at least 0 (0.2 or 1, say)");
+}
+
+/// What a classification of anything but texts knows.
+SoftTargets targets_of(const Options& options, std::string_view task, bool text) {
+  SoftTargets targets{share_of(options, "label-smoothing"),
+                      {alpha_of(options, "mixup"), alpha_of(options, "cutmix")}};
+  const auto refuse = [&](const char* name) {
+    options.refuse(
+        name, text ? "0, or a model of images or tables with it" : "0, or --task classification with it");
+  };
+  if (targets.any() && (text || task != "classification"))
+    refuse(targets.smoothing > 0 ? "label-smoothing" : targets.mixing.mixup > 0 ? "mixup" : "cutmix");
+  return targets;
 }
 
 }  // namespace
@@ -36,7 +58,7 @@ std::shared_ptr<const Task> task_of(const Options& options) {
     if (options.has(name) && !own) options.refuse(name, "--model transformer with it");
   }
   if (options.enabled("tied") && !own) options.refuse("tied", "--model transformer with it");
-  const double dropout = dropout_of(options);
+  const double dropout = share_of(options, "dropout");
   if (dropout > 0 && !is_text_model(model)) options.refuse("dropout", "0, or a language model with it");
   if (options.has("lora") && !is_text_model(model)) options.refuse("lora", "a language model with it");
   const auto adjust = [&](TransformerShape& shape) {
@@ -48,7 +70,8 @@ std::shared_ptr<const Task> task_of(const Options& options) {
     shape.dropout = dropout;
     if (options.has("lora")) shape.lora = parse_lora(options.text("lora"));
   };
-  return make_task(options.has("task") ? options.text("task") : default_task(model), model, adjust);
+  const std::string task = options.has("task") ? options.text("task") : std::string(default_task(model));
+  return make_task(task, model, adjust, targets_of(options, task, is_text_model(model)));
 }
 
 ExitCode run_train(const Invocation& invocation) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 
-#include "models/tasks/classification.h"
 #include "models/tasks/language.h"
 #include "models/tasks/masked_language.h"
 #include "models/tasks/regression.h"
@@ -41,7 +40,8 @@ std::string_view default_task(std::string_view model) {
 }
 
 std::unique_ptr<Task> make_task(std::string_view task, std::string_view model,
-                                const std::function<void(TransformerShape&)>& adjust) {
+                                const std::function<void(TransformerShape&)>& adjust,
+                                const SoftTargets& targets) {
   if (is_text_model(model)) {
     TextModel text = text_model(model);
     if (adjust) adjust(text.shape);
@@ -52,7 +52,7 @@ std::unique_ptr<Task> make_task(std::string_view task, std::string_view model,
                                  fmt::join(network_names(), ", "), fmt::join(text_model_names(), ", "),
                                  model));
   }
-  if (task == "classification") return std::make_unique<Classification>(model);
+  if (task == "classification") return std::make_unique<Classification>(model, targets);
   if (task == "regression") return std::make_unique<Regression>(model);
   if (std::ranges::find(kNames, task) != kNames.end())
     throw UsageError(

@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "models/tasks/classification.h"
 #include "models/text/text_model.h"
 #include "training/task.h"
 
@@ -19,8 +20,9 @@ std::string_view default_task(std::string_view model);
 
 /// Learns `task` with the built-in network `model` (network_names(), text_model()). Throws UsageError for
 /// unknown names, listing those there are, and as text_model(). `adjust`, if there is one, changes a language
-/// model's shape before it is built.
+/// model's shape before it is built; `targets` is of a classification that is none of texts, else ignored.
 std::unique_ptr<Task> make_task(std::string_view task, std::string_view model,
-                                const std::function<void(TransformerShape&)>& adjust = {});
+                                const std::function<void(TransformerShape&)>& adjust = {},
+                                const SoftTargets& targets = {});
 
 }  // namespace dtrain

@@ -21,7 +21,25 @@ std::unique_ptr<Module> Classification::build(std::span<const Field> fields, Gen
                       device);
 }
 
+std::shared_ptr<const Source> Classification::for_training(std::shared_ptr<const Source> train) const {
+  if (!targets_.mixing.any()) return train;
+  std::vector<std::string> names;
+  for (const Field& field : train->fields()) names.push_back(field.name);
+  return std::make_shared<MixedSource>(train, input_field(names), targets_.mixing);
+}
+
+Tensors Classification::inputs(const BatchTensors& batch) const {
+  Tensors fed = Task::inputs(batch);
+  if (batch.contains(MixedSource::kField)) fed[0] = mixed(fed[0], batch[MixedSource::kField]);
+  return fed;
+}
+
 Tensor Classification::loss(const Tensors& outputs, const BatchTensors& batch) const {
+  if (targets_.any()) {
+    const bool is_mixed = batch.contains(MixedSource::kField);
+    return soft_cross_entropy(outputs.front(), batch[kLabelField],
+                              is_mixed ? &batch[MixedSource::kField] : nullptr, targets_.smoothing);
+  }
   return cross_entropy(outputs.front(), batch[kLabelField]);
 }
 

@@ -3,16 +3,25 @@
 #pragma once
 
 #include "models/tasks/fed_field.h"
+#include "models/tasks/mixing.h"
 #include "training/task.h"
 
 namespace dtrain {
+
+/// What is learned beside the labels as they are; evaluation knows nothing of it.
+struct SoftTargets {
+  double smoothing = 0;  ///< share of each target that is spread evenly over all classes, [0, 1)
+  Mixing mixing = {};
+  bool any() const noexcept { return smoothing > 0 || mixing.any(); }
+};
 
 /// Samples need a field `label` (i64 [], with a known number of classes) beside what the network is fed, the
 /// first field that is neither `label` nor `y`: `image` [C, H, W], or a vector.
 class Classification final : public Task {
  public:
   /// `model` as make_network; an unknown one is refused by build().
-  explicit Classification(std::string_view model) : model_(model) {}
+  explicit Classification(std::string_view model, const SoftTargets& targets = {})
+      : model_(model), targets_(targets) {}
 
   std::string name() const override { return model_; }
   std::unique_ptr<Module> build(std::span<const Field> fields, Generator& generator,
@@ -20,6 +29,9 @@ class Classification final : public Task {
   std::size_t input_field(std::span<const std::string> names) const override {
     return first_fed_field(names, model_);
   }
+  /// Mixed in training, where that is asked for.
+  std::shared_ptr<const Source> for_training(std::shared_ptr<const Source> train) const override;
+  Tensors inputs(const BatchTensors& batch) const override;
   Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override;
   OutputKind output_kind() const override { return OutputKind::logits; }
   /// Sums: the loss, right guesses.
@@ -30,6 +42,7 @@ class Classification final : public Task {
 
  private:
   std::string model_;
+  SoftTargets targets_;
 };
 
 }  // namespace dtrain

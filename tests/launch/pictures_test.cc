@@ -57,6 +57,35 @@ TEST_F(PictureRuns, TheSameWeightsForAnyNumberOfWorkersAndThreads) {
   EXPECT_NE(final_weights(folder_ / "otherwise"), final_weights(folder_ / "one"));
 }
 
+TEST_F(PictureRuns, MixedBatchesAreTheSameForAnyNumberOfWorkersAndThreads) {
+  const std::vector<std::string> recipe = {"--augment=imagenet-v2", "--mixup=0.2", "--cutmix=1",
+                                           "--label-smoothing=0.1"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), recipe.begin(), recipe.end());
+    return more;
+  };
+  for (const auto& [name, world, threads] :
+       {std::tuple{"one", 1, "0"}, {"threads", 1, "3"}, {"workers", 2, "1"}}) {
+    const RunResult result = train(run(name, world, with({std::string("--loader-threads=") + threads})));
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(final_weights(folder_ / name), final_weights(folder_ / "one")) << name;
+  }
+  ASSERT_EQ(train(run("resumed", 1, with({"--max-steps=3"}))).exit_code, 0);
+  const RunResult resumed = train(run("resumed", 1, recipe));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(final_weights(folder_ / "resumed"), final_weights(folder_ / "one"));
+  ASSERT_EQ(train(run("plain", 1, {"--augment=imagenet-v2", "--label-smoothing=0.1"})).exit_code, 0);
+  EXPECT_NE(final_weights(folder_ / "plain"), final_weights(folder_ / "one"));
+  const RunResult evaluated =
+      test::run({program("dtrain"), "eval", "--checkpoint", (folder_ / "one").string()});
+  EXPECT_EQ(evaluated.exit_code, 0) << evaluated.err;
+}
+
+TEST_F(PictureRuns, WhatCannotBeMixedIsRefused) {
+  EXPECT_THAT(train(run("x", 1, {"--task=regression", "--mixup=1"})).err, HasSubstr("--mixup"));
+  EXPECT_THAT(train(run("x", 1, {"--label-smoothing=1"})).err, HasSubstr("--label-smoothing"));
+}
+
 TEST_F(PictureRuns, ADamagedPictureIsNamedOrSkipped) {
   const fs::path bad = folder_ / "data/dog/13.png";
   fs::resize_file(bad, fs::file_size(bad) / 2);
