@@ -7,10 +7,25 @@
 #include "runtime/base/error.h"
 
 namespace dtrain {
+namespace {
+
+// There a worker of PyTorch reads whole batches, and a rank's are all of one size.
+void check_like_torchvision(const TrainConfig& config, const DataShare& share, bool plain) {
+  const std::int64_t passes = share.size * config.batch.accumulate;
+  if (plain && share.parts == 1 && config.batch.global % passes == 0) return;
+  throw UsageError(
+      fmt::format("--like-torchvision: expected a global batch that divides into the batches of PyTorch's "
+                  "loaders, got {}",
+                  !plain            ? "--mixup or --cutmix, which draw otherwise"
+                  : share.parts > 1 ? "--virtual-workers"
+                                    : fmt::format("{} samples for {} passes", config.batch.global, passes)));
+}
+
+}  // namespace
 
 TrainingData::TrainingData(const TrainConfig& config, const Task& task, DataShare share,
                            const std::shared_ptr<Device>& device, Log& log, SpanRecorder* spans)
-    : global_batch_(config.batch.global), parts_(share.parts) {
+    : global_batch_(config.batch.global), parts_(share.parts), replays_(config.like_torchvision.has_value()) {
   const DataRequest request{.dataset = config.dataset,
                             .data_dir = config.data_dir,
                             .log = &log,
@@ -34,15 +49,24 @@ TrainingData::TrainingData(const TrainConfig& config, const Task& task, DataShar
                                                               .parts = share.parts});
   smallest_pass_ = smallest_pass(share.size, config.batch.accumulate);
   pass_size_ = sampler_->full_share() / config.batch.accumulate;
-  loader_ = std::make_unique<Loader>(task.for_training(train_), device,
+  const auto read_from = task.for_training(train_);
+  if (config.like_torchvision) check_like_torchvision(config, share, read_from == train_);
+  loader_ = std::make_unique<Loader>(read_from, device,
                                      LoaderOptions{.batch_size = pass_size_,
                                                    .threads = config.loader_threads,
                                                    .bytes = device->type() != DeviceType::cpu,
                                                    .seed = config.seed,
+                                                   .torch_workers = config.like_torchvision,
                                                    .spans = spans});
 }
 
 void TrainingData::start(std::int64_t epoch, std::int64_t position) {
+  if (replays_) {
+    std::vector<std::int64_t> order = sampler_->order(epoch);
+    const auto left = static_cast<std::int64_t>(sampler_->order(epoch, position).size());
+    const std::int64_t taken = static_cast<std::int64_t>(order.size()) - left;
+    return loader_->start(std::move(order), epoch, (taken + pass_size_ - 1) / pass_size_);
+  }
   if (parts_ == 1) return loader_->start(sampler_->order(epoch, position), epoch);
   std::vector<std::int64_t> ends;
   std::int64_t end = 0;

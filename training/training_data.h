@@ -48,7 +48,8 @@ class TrainingData {
   std::unique_ptr<StepSampler> sampler_;
   std::unique_ptr<Loader> loader_;
   std::int64_t global_batch_, pass_size_, smallest_pass_ = 0;
-  int parts_;  ///< shares of this rank; a pass holds samples of one
+  int parts_;     ///< shares of this rank; a pass holds samples of one
+  bool replays_;  ///< PyTorch's draws: an epoch is read from its beginning
 };
 
 }  // namespace dtrain

@@ -1,5 +1,7 @@
 #include "runtime/base/keyed_random.h"
 
+#include "runtime/base/random.h"
+
 namespace dtrain {
 
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
@@ -19,6 +21,11 @@ std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
 }
 
 void KeyedGenerator::refill() noexcept {
+  if (words_ != nullptr) {
+    used_ = block_.size() - 1;
+    block_[used_] = words_->next32();
+    return;
+  }
   block_ = philox4x32(counter_, key_);
   ++counter_[0];
   used_ = 0;

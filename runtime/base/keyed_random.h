@@ -7,6 +7,8 @@
 
 namespace dtrain {
 
+class Generator;
+
 /// The stream of random numbers of one sample in one epoch: Philox4x32-10 (Salmon, Moraes, Dror and Shaw,
 /// "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Its key is the seed; its 128-bit counter is, from
 /// the lowest word up, the number of the block of four draws, the index (two words) and the epoch modulo
@@ -24,6 +26,10 @@ class KeyedGenerator {
 
   KeyedGenerator(std::uint64_t seed, std::uint64_t epoch, std::uint64_t index) noexcept
       : key_{low(seed), high(seed)}, counter_{0, low(index), high(index), low(epoch)} {}
+
+  /// Hands out the words of `words` instead, which is borrowed and goes on from wherever it is: for samples
+  /// that are to draw what PyTorch would.
+  explicit KeyedGenerator(Generator& words) noexcept : key_{}, counter_{}, words_(&words) {}
 
   std::uint32_t next32() noexcept {
     if (used_ == block_.size()) refill();
@@ -58,6 +64,7 @@ class KeyedGenerator {
   std::array<std::uint32_t, 4> counter_;
   std::array<std::uint32_t, 4> block_;  // set by the first draw
   std::size_t used_ = 4;                // of the block
+  Generator* words_ = nullptr;          // where they come from instead
 };
 
 /// One block of Philox4x32-10: a bijection of `counter` for each `key`.

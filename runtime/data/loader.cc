@@ -28,6 +28,10 @@ LoaderOptions checked(const LoaderOptions& options, const std::shared_ptr<const 
     throw UsageError(fmt::format("loader: expected 0 threads or more, got {}", options.threads));
   if (options.prefetch < 1)
     throw UsageError(fmt::format("loader: expected to prefetch at least 1 batch, got {}", options.prefetch));
+  if (options.torch_workers.value_or(0) < 0) {
+    throw UsageError(
+        fmt::format("loader: expected 0 workers of PyTorch or more, got {}", *options.torch_workers));
+  }
   return options;
 }
 
@@ -118,13 +122,27 @@ void Loader::begin(Batches batches, std::int64_t count, std::int64_t epoch, std:
     pool_->ensure_free(static_cast<std::size_t>(opened));
     live_start_ = ++start_;
     epoch_ = epoch;
+    if (options_.torch_workers)
+      batches.draws = std::make_shared<TorchDraws>(options_.seed, epoch, *options_.torch_workers);
     order_ = std::make_shared<const Batches>(std::move(batches));
-    batches_ = count;
+    batches_ = order_->draws && first_batch > 0 ? 0 : count;  // threads wait for those before the first
     next_ = next_job_ = first_batch;
     failed_ = false;
     std::fill(window_.begin(), window_.end(), Staged{});
   }
+  if (batches_ != count) {
+    read_and_drop(first_batch);
+    const std::lock_guard lock(mutex_);
+    batches_ = count;
+  }
   work_.notify_all();
+}
+
+// What they draw is what the draws of the others follow.
+void Loader::read_and_drop(std::int64_t end) {
+  pool_->ensure_free(1);
+  for (std::int64_t number = 0; number < end; ++number)
+    read({start_, epoch_, number, order_, pool_->take()}, false);
 }
 
 std::optional<Batch> Loader::next(const Deadline& deadline) {
@@ -182,7 +200,9 @@ Loader::Staged& Loader::staged(std::int64_t number) noexcept {
   return window_[static_cast<std::size_t>(number % options_.prefetch)];
 }
 
-bool Loader::can_take() const noexcept { return !failed_ && next_job_ < window_end(); }
+bool Loader::can_take() const noexcept {
+  return !failed_ && next_job_ < window_end() && (!order_->draws || !order_->draws->in_use(next_job_));
+}
 
 void Loader::work() noexcept {
   std::unique_lock lock(mutex_);
@@ -190,6 +210,7 @@ void Loader::work() noexcept {
     work_.wait(lock, [this] { return stopping_ || can_take(); });
     if (stopping_) return;
     Job job{start_, epoch_, next_job_++, order_, nullptr};
+    if (order_->draws) order_->draws->set_in_use(job.number, true);
     std::exception_ptr failure;
     try {
       job.memory = pool_->take();  // while locked: the invariant counts what nobody has taken
@@ -205,6 +226,10 @@ void Loader::work() noexcept {
 
 // Called with the lock held. A result of an order that is no longer in use is dropped.
 void Loader::publish(Job& job, std::exception_ptr failure) noexcept {
+  if (job.order->draws) {
+    job.order->draws->set_in_use(job.number, false);
+    work_.notify_all();
+  }
   if (job.start == start_ && !stopping_) {
     failed_ = failed_ || failure != nullptr;
     staged(job.number) = Staged{true, std::move(job.memory), std::move(failure)};
@@ -231,8 +256,10 @@ void Loader::read(const Job& job, bool interruptible) const {
   std::vector<View> sample = layout_.first_sample(job.memory.get());
   for (const std::int64_t index : mine) {
     if (interruptible && live_start_.load(std::memory_order_relaxed) != job.start) return;
-    KeyedGenerator generator(options_.seed, static_cast<std::uint64_t>(job.epoch),
-                             static_cast<std::uint64_t>(index));
+    KeyedGenerator generator = job.order->draws
+                                   ? KeyedGenerator(job.order->draws->of(job.number))
+                                   : KeyedGenerator(options_.seed, static_cast<std::uint64_t>(job.epoch),
+                                                    static_cast<std::uint64_t>(index));
     read_sample(*source_, index, sample, generator);
     layout_.next(sample);
   }

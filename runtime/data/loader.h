@@ -17,6 +17,7 @@
 #include "runtime/base/spans.h"
 #include "runtime/data/batch_layout.h"
 #include "runtime/data/buffer_pool.h"
+#include "runtime/data/torch_draws.h"
 #include "runtime/device/device.h"
 
 namespace dtrain {
@@ -29,6 +30,9 @@ struct LoaderOptions {
   std::vector<std::string> channels_last = {};  ///< fields of shape [C, H, W] that are to lie pixel by pixel
   bool bytes = false;      ///< fields that have bytes (Source::has_bytes) come as u8; to_tensors divides
   std::uint64_t seed = 0;  ///< of the generators that sources read with
+  /// Sources read with the numbers of PyTorch's DataLoader of so many workers instead (TorchDraws). A batch
+  /// then waits for the one before it of the same worker, and those before the first are read and dropped.
+  std::optional<int> torch_workers = std::nullopt;
   SpanRecorder* spans = nullptr;  ///< where reading a batch leaves a span; borrowed; null: nowhere
 };
 
@@ -66,7 +70,8 @@ class Loader {
  private:
   struct Batches {
     std::vector<std::int64_t> order;
-    std::vector<std::int64_t> ends;  ///< empty: every batch_size
+    std::vector<std::int64_t> ends;          ///< empty: every batch_size
+    std::shared_ptr<TorchDraws> draws = {};  ///< null: each sample has its own
   };
   using Order = std::shared_ptr<const Batches>;
   // A batch on its way: waiting for its thread, or read, or failed.
@@ -91,6 +96,7 @@ class Loader {
   bool can_take() const noexcept;
   void publish(Job& job, std::exception_ptr failure) noexcept;
   void read(const Job& job, bool interruptible) const;
+  void read_and_drop(std::int64_t end);
   std::shared_ptr<std::byte> read_here();
   std::shared_ptr<std::byte> wait_for_staged(const Deadline& deadline);
   std::span<const std::int64_t> indices_of(const Batches& batches, std::int64_t number) const noexcept;

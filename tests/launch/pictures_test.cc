@@ -81,6 +81,29 @@ TEST_F(PictureRuns, MixedBatchesAreTheSameForAnyNumberOfWorkersAndThreads) {
   EXPECT_EQ(evaluated.exit_code, 0) << evaluated.err;
 }
 
+TEST_F(PictureRuns, WithPyTorchsDrawsARunResumesInMidEpoch) {
+  const std::vector<std::string> asked = {"--virtual-workers=0", "--like-torchvision=2",
+                                          "--loader-threads=2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), asked.begin(), asked.end());
+    return more;
+  };
+  ASSERT_EQ(train(run("whole", 1, asked)).exit_code, 0);
+  ASSERT_EQ(train(run("cut", 1, with({"--max-steps=3"}))).exit_code, 0);
+  const RunResult resumed = train(run("cut", 1, asked));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(final_weights(folder_ / "cut"), final_weights(folder_ / "whole"));
+  ASSERT_EQ(train(run("other", 1, {"--virtual-workers=0", "--like-torchvision=0"})).exit_code, 0);
+  EXPECT_NE(final_weights(folder_ / "other"), final_weights(folder_ / "whole"));
+  const auto refused = [&](int world, const std::string& more) {
+    return train(run("x", world, with({more}))).err;
+  };
+  EXPECT_THAT(refused(1, "--virtual-workers=2"),
+              AllOf(HasSubstr("--like-torchvision"), HasSubstr("--virtual-workers")));
+  EXPECT_THAT(refused(1, "--mixup=1"), AllOf(HasSubstr("--like-torchvision"), HasSubstr("--mixup")));
+  EXPECT_THAT(refused(4, "--threads=1"), HasSubstr("got 6 samples for 4 passes"));
+}
+
 TEST_F(PictureRuns, WhatCannotBeMixedIsRefused) {
   EXPECT_THAT(train(run("x", 1, {"--task=regression", "--mixup=1"})).err, HasSubstr("--mixup"));
   EXPECT_THAT(train(run("x", 1, {"--label-smoothing=1"})).err, HasSubstr("--label-smoothing"));

@@ -88,7 +88,7 @@ std::map<std::string, std::string> identity_of(const Options& options) {
     const std::string name(spec.name);
     if (spec.value_name.empty()) {
       settings[name] = options.enabled(name) ? "true" : "false";
-    } else if (std::holds_alternative<WholeNumber>(spec.values)) {
+    } else if (options.has(name) && std::holds_alternative<WholeNumber>(spec.values)) {
       settings[name] = std::to_string(options.integer(name, INT64_MIN, INT64_MAX));
     } else {
       settings[name] = options.has(name) ? options.text(name) : "none";

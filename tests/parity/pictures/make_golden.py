@@ -15,6 +15,7 @@ sys.path.insert(0, str(here.parent.parent / "strangers" / "pictures"))
 from made_pictures import make_pictures, save, picture
 from recipes import AMOUNTS, changed, recipes
 
+LOADED = "imagenet,jitter=0.4/0.3/0.2/0.1,erase=0.5"
 CHANGED = ("0-RGB.png", "0-420-False.jpg", "0-1.png", "wide.jpg")  # as they are, and as squares
 
 
@@ -46,6 +47,30 @@ def expected_of(path):
     return entry
 
 
+class Pictures(torch.utils.data.Dataset):
+    def __init__(self, paths, recipe):
+        self.pictures, self.recipe = [Image.open(path).convert("RGB") for path in paths], recipe
+
+    def __len__(self):
+        return len(self.pictures)
+
+    def __getitem__(self, index):
+        return self.recipe(self.pictures[index])
+
+
+def loaded(paths, workers):
+    """Batches of two epochs, as --like-torchvision promises them."""
+    dataset = Pictures(paths, recipes(32, 37)[LOADED])
+    sampler = torch.utils.data.DistributedSampler(dataset, num_replicas=1, rank=0, seed=3)
+    loader = torch.utils.data.DataLoader(dataset, batch_size=5, sampler=sampler, num_workers=workers)
+    epochs = []
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        torch.manual_seed(3 + epoch)
+        epochs.append({"order": list(sampler), "batches": [crc(batch.numpy()) for batch in loader]})
+    return epochs
+
+
 def main():
     made = here / "made"
     shutil.rmtree(made, ignore_errors=True)
@@ -56,7 +81,9 @@ def main():
               "pictures": [expected_of(path) for path in sorted(made.iterdir())]}
     with open(here / "golden.json", "w") as out:
         out.write("{\"pillow\": \"%s\", \"torchvision\": \"%s\", \"pictures\": [\n" % (golden["pillow"], golden["torchvision"]))
-        out.write(",\n".join(json.dumps(entry) for entry in golden["pictures"]) + "\n]}\n")
+        out.write(",\n".join(json.dumps(entry) for entry in golden["pictures"]) + "\n],\n")
+        loads = {str(workers): loaded(sorted(made.iterdir()), workers) for workers in (0, 1, 4)}
+        out.write(f'"augment": "{LOADED}", "loaded": {json.dumps(loads)}}}\n')
 
 
 main()

@@ -8,8 +8,10 @@
 #include <filesystem>
 
 #include "runtime/base/error.h"
+#include "runtime/data/images/files/picture_source.h"
 #include "runtime/data/images/resize.h"
 #include "runtime/data/images/transform.h"
+#include "runtime/data/loader.h"
 #include "tests/support/json.h"
 #include "tests/support/message_of.h"
 #include "tests/support/temp_dir.h"
@@ -161,6 +163,79 @@ TEST(PictureParity, EachChangeOfColorsAndShape) {
     }
   }
   EXPECT_GT(changes, is_left_out("0-RGB.png") && is_left_out("wide.jpg") ? -1 : 50);
+}
+
+/// The recorded pictures, each a class of its own.
+class MadeFiles final : public PictureFiles {
+ public:
+  MadeFiles() {
+    for (const Json& picture : recorded()) {
+      classes_.push_back(picture["file"]);
+      contents_.push_back(test::read_file(folder() / "made" / classes_.back()));
+    }
+  }
+  std::int64_t size() const noexcept override { return static_cast<std::int64_t>(classes_.size()); }
+  const std::vector<std::string>& classes() const noexcept override { return classes_; }
+  std::int64_t label(std::int64_t index) const noexcept override { return index; }
+  EncodedPicture read(std::int64_t index, std::vector<std::uint8_t>&) const override {
+    const auto at = static_cast<std::size_t>(index);
+    return {{reinterpret_cast<const std::uint8_t*>(contents_[at].data()), contents_[at].size()},
+            classes_[at]};
+  }
+
+ private:
+  std::vector<std::string> classes_, contents_;
+};
+
+class LoadedLikeTorch : public testing::Test {
+ protected:
+  LoadedLikeTorch() {
+    const auto files = std::make_shared<MadeFiles>();
+    source_ = std::make_shared<PictureSource>(
+        "made", files, PictureOptions{32, 37, augmentation_named(golden_["augment"].get<std::string>())},
+        std::make_shared<BadSamples>(OnBadSample::stop, files->size(), nullptr));
+  }
+  void SetUp() override {
+    if (source_->size() != static_cast<std::int64_t>(golden_["pictures"].size()))
+      GTEST_SKIP() << "skipped: built without libjpeg-turbo, libpng or libwebp";
+  }
+  Loader loader(int workers, int threads) const {
+    return {source_,
+            make_device("cpu"),
+            {.batch_size = 5, .threads = threads, .prefetch = 3, .seed = 3, .torch_workers = workers}};
+  }
+  void expect_epoch(Loader& loader, int workers, std::int64_t epoch, std::int64_t first) const {
+    const Json& expected = golden_["loaded"][std::to_string(workers)][static_cast<std::size_t>(epoch)];
+    loader.start(expected["order"].get<std::vector<std::int64_t>>(), epoch, first);
+    auto number = static_cast<std::size_t>(first);
+    while (const auto batch = loader.next(Deadline::after(std::chrono::seconds(60)))) {
+      const View& images = (*batch)["image"];
+      EXPECT_EQ(crc32_z(0, images.as<Bytef>(), static_cast<std::size_t>(images.numel()) * sizeof(float)),
+                expected["batches"][number])
+          << workers << " workers, epoch " << epoch << ", batch " << number;
+      ++number;
+    }
+    EXPECT_EQ(number, expected["batches"].size());
+  }
+  Json golden_ = Json::read(folder() / "golden.json");
+  std::shared_ptr<const PictureSource> source_;
+};
+
+TEST_F(LoadedLikeTorch, BatchesOfAnyNumberOfItsWorkers) {
+  for (const int workers : {0, 1, 4}) {
+    for (const int threads : {0, 1, 3}) {
+      Loader reads = loader(workers, threads);
+      for (const std::int64_t epoch : {0, 1}) expect_epoch(reads, workers, epoch, 0);
+    }
+  }
+}
+
+TEST_F(LoadedLikeTorch, FromTheMiddleOfAnEpochAsFromItsBeginning) {
+  for (const int threads : {0, 2}) {
+    Loader reads = loader(4, threads);
+    for (const std::int64_t first : {1, 3, 6, 7}) expect_epoch(reads, 4, 1, first);
+    expect_epoch(reads, 4, 0, 0);
+  }
 }
 
 TEST(Pictures, OnesCutShortAreRefusedForEveryPart) {
