@@ -8,7 +8,7 @@ namespace {
 
 // clang-format off
 constexpr OptionSpec kTaskOptions[] = {
-    {"model", "What to train", "NAME", "lenet", "linear, mlp, lenet, resnet18, resnet50; transformer, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-tiny, llama-tiny, bert-base, bert-tiny, llama:config.json, or hf:DIR (a folder with config.json)"},
+    {"model", "What to train", "NAME", "lenet", "linear, mlp, lenet, resnet18 (for small images), resnet18-imagenet, resnet34, resnet50, resnet101, resnet152 (torchvision's); transformer, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-tiny, llama-tiny, bert-base, bert-tiny, llama:config.json, or hf:DIR (a folder with config.json)"},
     {"task", "What to train", "NAME", "", "classification, regression (mean squared error), language (next token) or masked-language (BERT); unset: the model's own"},
     {"width", "What to train", "N", "", "transformer: embedding dimension (d_model); unset: 64"},
     {"heads", "What to train", "N", "", "transformer: attention heads; unset: 4"},

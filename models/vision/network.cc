@@ -14,7 +14,9 @@
 namespace dtrain {
 namespace {
 
-constexpr std::array<std::string_view, 5> kNames = {"linear", "mlp", "lenet", "resnet18", "resnet50"};
+constexpr std::array<std::string_view, 9> kNames = {
+    "linear",   "mlp",      "lenet",     "resnet18", "resnet18-imagenet",
+    "resnet34", "resnet50", "resnet101", "resnet152"};
 constexpr std::int64_t kMostColours = 4;
 
 /// As many channels in the last place as images have, and more than that in the others.
@@ -45,7 +47,8 @@ std::span<const std::string_view> network_names() { return kNames; }
 std::unique_ptr<Module> make_network(std::string_view name, const NetworkInput& input, Generator& generator,
                                      const std::shared_ptr<Device>& device) {
   const bool is_vector = input.height == 1 && input.width == 1;
-  if (is_vector && (name == "lenet" || name == "resnet18" || name == "resnet50")) {
+  const ResNetDepth* const depth = resnet_depth(name);
+  if (is_vector && (name == "lenet" || name == "resnet18" || depth != nullptr)) {
     throw UsageError(fmt::format(
         "{}: expected images [C, H, W], got vectors of {} numbers; choose the model mlp or linear, "
         "which take them",
@@ -55,7 +58,7 @@ std::unique_ptr<Module> make_network(std::string_view name, const NetworkInput& 
   if (name == "mlp") return std::make_unique<Mlp>(input, generator, device);
   if (name == "lenet") return std::make_unique<LeNet>(input, generator, device);
   if (name == "resnet18") return std::make_unique<ResNet18>(input, generator, device);
-  if (name == "resnet50") return std::make_unique<ResNet50>(input, generator, device);
+  if (depth != nullptr) return std::make_unique<ResNet>(*depth, input, generator, device);
   throw UsageError(fmt::format("model: expected one of {}, got '{}'", fmt::join(kNames, ", "), name));
 }
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 
 #include "runtime/nn/init.h"
 
@@ -10,8 +10,11 @@ namespace dtrain {
 namespace {
 
 constexpr std::array<std::int64_t, 4> kWidths = {64, 128, 256, 512};
-constexpr std::array<int, 4> kBottlenecks = {3, 4, 6, 3};
-constexpr std::int64_t kExpansion = 4;
+constexpr std::array<ResNetDepth, 5> kDepths = {{{"resnet18-imagenet", {2, 2, 2, 2}},
+                                                 {"resnet34", {3, 4, 6, 3}},
+                                                 {"resnet50", {3, 4, 6, 3}, true},
+                                                 {"resnet101", {3, 4, 23, 3}, true},
+                                                 {"resnet152", {3, 8, 36, 3}, true}}};
 
 std::shared_ptr<Conv2d> make_conv(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride,
                                   bool bias, Generator& generator, const std::shared_ptr<Device>& device) {
@@ -121,7 +124,34 @@ Tensor Bottleneck::forward(const Tensor& x) {
   return bn3_->after(*conv3_, y, Activation::relu, shortcut);
 }
 
-ResNet50::ResNet50(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device) {
+PlainBlock::PlainBlock(std::int64_t in, std::int64_t width, std::int64_t stride, Generator& generator,
+                       const std::shared_ptr<Device>& device) {
+  mark_block();
+  // PyTorch draws the shortcut first and registers it last.
+  if (stride != 1 || in != width) {
+    shortcut_ = make_conv(in, width, 1, stride, false, generator, device);
+    shortcut_norm_ = std::make_shared<BatchNorm2d>(width, device);
+  }
+  conv1_ = add_module("conv1", make_conv(in, width, 3, stride, false, generator, device));
+  bn1_ = add_module("bn1", std::make_shared<BatchNorm2d>(width, device));
+  conv2_ = add_module("conv2", make_conv(width, width, 3, 1, false, generator, device));
+  bn2_ = add_module("bn2", std::make_shared<BatchNorm2d>(width, device));
+  if (shortcut_) add_module("downsample", std::make_shared<Downsample>(shortcut_, shortcut_norm_));
+}
+
+Tensor PlainBlock::forward(const Tensor& x) {
+  const Tensor y = bn1_->after(*conv1_, x, Activation::relu);
+  const Tensor shortcut = shortcut_ ? shortcut_norm_->after(*shortcut_, x) : x;
+  return bn2_->after(*conv2_, y, Activation::relu, shortcut);
+}
+
+const ResNetDepth* resnet_depth(std::string_view name) noexcept {
+  const auto found = std::ranges::find(kDepths, name, &ResNetDepth::name);
+  return found == kDepths.end() ? nullptr : &*found;
+}
+
+ResNet::ResNet(const ResNetDepth& depth, const NetworkInput& input, Generator& generator,
+               const std::shared_ptr<Device>& device) {
   Conv2dOptions stem;
   stem.geometry.stride_h = stem.geometry.stride_w = 2;
   stem.geometry.pad_h = stem.geometry.pad_w = 3;
@@ -132,10 +162,15 @@ ResNet50::ResNet50(const NetworkInput& input, Generator& generator, const std::s
   std::int64_t in = kWidths[0];
   for (std::size_t i = 0; i < kWidths.size(); ++i) {
     std::vector<std::shared_ptr<Module>> blocks;
-    for (int block = 0; block < kBottlenecks[i]; ++block) {
-      const std::int64_t stride = i != 0 && block == 0 ? 2 : 1;
-      blocks.push_back(std::make_shared<Bottleneck>(in, kWidths[i], stride, generator, device));
-      in = kWidths[i] * kExpansion;
+    for (int block = 0; block < depth.blocks[i]; ++block) {
+      const std::int64_t width = kWidths[i], stride = i != 0 && block == 0 ? 2 : 1;
+      if (depth.bottlenecks) {
+        blocks.push_back(std::make_shared<Bottleneck>(in, width, stride, generator, device));
+        in = width * Bottleneck::kExpansion;
+      } else {
+        blocks.push_back(std::make_shared<PlainBlock>(in, width, stride, generator, device));
+        in = width;
+      }
     }
     layers_.push_back(
         add_module(fmt::format("layer{}", i + 1), std::make_shared<Sequential>(std::move(blocks))));
@@ -147,7 +182,7 @@ ResNet50::ResNet50(const NetworkInput& input, Generator& generator, const std::s
   }
 }
 
-std::vector<LayerUnit> ResNet50::chain() const {
+std::vector<LayerUnit> ResNet::chain() const {
   std::vector<LayerUnit> chain;
   chain.push_back({{{"conv1", conv1_}, {"bn1", bn1_}}, [conv = conv1_, norm = bn1_](const Tensor& x) {
                      MaxPool2d pool(3, 2, 1);
@@ -160,9 +195,9 @@ std::vector<LayerUnit> ResNet50::chain() const {
   return chain;
 }
 
-Tensor ResNet50::forward(const Tensor& x) {
+Tensor ResNet::forward(const Tensor& x) {
   Tensor y = pool_(bn1_->after(*conv1_, x, Activation::relu));  // [N, C, 224, 224] → [N, 64, 56, 56]
-  for (const auto& layer : layers_) y = (*layer)(y);            // → [N, 2048, 7, 7]
+  for (const auto& layer : layers_) y = (*layer)(y);            // → [N, 512 or 2048, 7, 7]
   return (*fc_)(flatten(adaptive_avg_pool2d(y, 1, 1)));         // → [N, classes]
 }
 

@@ -1,7 +1,9 @@
 // Residual networks after He et al. 2016, "Deep residual learning for image recognition": an 18-layer variant
-// for small images and the 50-layer one with torchvision's names and shapes.
+// for small images, and those of torchvision, with its names and shapes.
 #pragma once
 
+#include <array>
+#include <string_view>
 #include <vector>
 
 #include "models/vision/network.h"
@@ -38,10 +40,13 @@ class ResNet18 : public Module, public Chained {
   std::shared_ptr<Linear> fc_;
 };
 
+/// The block of torchvision's networks of 50 layers and more:
 /// relu(bn3(conv3(relu(bn2(conv2(relu(bn1(conv1(x)))))))) + shortcut(x)): 1 × 1, 3 × 3 (with the stride) and
 /// 1 × 1 to four times `width`; no biases.
 class Bottleneck : public Module {
  public:
+  static constexpr std::int64_t kExpansion = 4;
+
   Bottleneck(std::int64_t in, std::int64_t width, std::int64_t stride, Generator& generator,
              const std::shared_ptr<Device>& device);
   Tensor forward(const Tensor& x) override;
@@ -51,10 +56,38 @@ class Bottleneck : public Module {
   std::shared_ptr<BatchNorm2d> bn1_, bn2_, bn3_, shortcut_norm_;
 };
 
-/// torchvision.models.resnet50: a 7 × 7 stem of stride 2, max pooling, 3 + 4 + 6 + 3 bottlenecks.
-class ResNet50 : public Module, public Chained {
+/// The block of torchvision's smaller networks: relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x)), 3 × 3
+/// each; no biases.
+class PlainBlock : public Module {
  public:
-  ResNet50(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device);
+  static constexpr std::int64_t kExpansion = 1;
+
+  PlainBlock(std::int64_t in, std::int64_t width, std::int64_t stride, Generator& generator,
+             const std::shared_ptr<Device>& device);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  std::shared_ptr<Conv2d> conv1_, conv2_, shortcut_;
+  std::shared_ptr<BatchNorm2d> bn1_, bn2_, shortcut_norm_;
+};
+
+/// How deep one of torchvision's networks is.
+struct ResNetDepth {
+  std::string_view name;
+  std::array<int, 4> blocks;  ///< of the stages with 64, 128, 256 and 512 channels
+  bool bottlenecks = false;
+};
+
+/// torchvision.models.resnet18 ("resnet18-imagenet"), resnet34, resnet50, resnet101 and resnet152; null for
+/// another name.
+const ResNetDepth* resnet_depth(std::string_view name) noexcept;
+
+/// A 7 × 7 stem of stride 2, max pooling, four stages of blocks, the mean over places; initial weights are
+/// torchvision's too.
+class ResNet : public Module, public Chained {
+ public:
+  ResNet(const ResNetDepth& depth, const NetworkInput& input, Generator& generator,
+         const std::shared_ptr<Device>& device);
   Tensor forward(const Tensor& x) override;
   std::vector<LayerUnit> chain() const override;
 

@@ -21,25 +21,30 @@
 namespace dtrain {
 namespace {
 
-// What a checkpoint has, if the run resumes from one, comes later and wins.
-std::string load_published_weights(const TrainConfig& config, const PublishedFormat& format,
-                                   Module& network) {
-  const auto kept = load_published(network, PublishedWeights::open(config.init_from), format, config.model,
-                                   config.init_partial ? MissingWeights::kept : MissingWeights::refused);
+MissingWeights missing_weights(const TrainConfig& config) {
+  return config.init_partial ? MissingWeights::kept : MissingWeights::refused;
+}
+
+std::string told(const TrainConfig& config, const std::vector<std::string>& kept) {
   if (kept.empty()) return "";
   return fmt::format("--init-partial: not in {}, so they begin as drawn: {}", config.init_from,
                      some_of(kept));
 }
 
+// What a checkpoint has, if the run resumes from one, comes later and wins.
+std::string load_published_weights(const TrainConfig& config, const PublishedFormat& format,
+                                   Module& network) {
+  return told(config, load_published(network, PublishedWeights::open(config.init_from), format, config.model,
+                                     missing_weights(config)));
+}
+
 // What of the network the weights did not have, for people.
 std::string load_initial_weights(const TrainConfig& config, const Task& task, std::span<const Field> fields,
                                  Module& network, Log& log) {
-  if (config.init_partial && !PublishedWeights::is_folder(config.init_from)) {
-    throw UsageError(
-        fmt::format("--init-partial: expected --init-from with a folder of published weights, got {}",
-                    config.init_from.empty() ? "none" : config.init_from));
+  if (config.init_from.empty()) {
+    if (config.init_partial) throw UsageError("--init-partial: expected --init-from with it, got none");
+    return "";
   }
-  if (config.init_from.empty()) return "";
   if (PublishedWeights::is_folder(config.init_from)) {
     const auto format = task.published_format(fields);
     if (format) return load_published_weights(config, *format, network);
@@ -51,8 +56,7 @@ std::string load_initial_weights(const TrainConfig& config, const Task& task, st
   }
   const SavedWeights weights = open_weights(config.init_from, "--init-from", log);
   check_initial_columns(weights.path.string(), weights.identity, fields);
-  load_weights(network, weights, config.model);
-  return "";
+  return told(config, load_weights(network, weights, config.model, missing_weights(config)));
 }
 
 // Before anything looks at which parameters learn. What it did, for people.
@@ -77,15 +81,15 @@ std::string freeze_parameters(const TrainConfig& config, Module& network) {
 void apply_layer_options(const TrainConfig& config, Module& network, Communicator& sharing) {
   if (config.recompute && recompute_blocks(network) == 0) {
     throw UsageError(fmt::format(
-        "--recompute: expected a model with blocks that can be computed again (resnet18, resnet50, "
-        "transformer), got {}, which has none; leave the option out",
+        "--recompute: expected a model with blocks that can be computed again (residual networks, "
+        "language models), got {}, which has none; leave the option out",
         config.model));
   }
   if (!config.sync_batch_norm) return;
   const auto peers = sharing.size() == 1 ? nullptr : make_batch_peers(sharing, config.collective_timeout);
   if (synchronize_batch_norms(network, peers) > 0) return;
   throw UsageError(
-      fmt::format("--sync-batch-norm: expected a model with batch norm (resnet18, resnet50), got {}, "
+      fmt::format("--sync-batch-norm: expected a model with batch norm (resnet18, resnet50, …), got {}, "
                   "which has none; leave the option out",
                   config.model));
 }

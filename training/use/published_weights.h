@@ -13,6 +13,7 @@
 #include "runtime/checkpoint/tensor_files.h"
 #include "runtime/nn/module.h"
 #include "training/published_format.h"
+#include "training/use/weight_mismatch.h"
 
 namespace dtrain {
 
@@ -36,12 +37,6 @@ class PublishedWeights {
   std::filesystem::path folder_;
   std::vector<TensorFiles> files_;
   std::map<std::string, std::size_t> file_of_;  ///< by a tensor's name
-};
-
-/// What of a network the weights need not have.
-enum class MissingWeights {
-  refused,  ///< all must be there, and nothing else
-  kept,     ///< what is missing or has another shape keeps its values: another head
 };
 
 /// Copies `weights` into `network`, or into a rank's slices of it, whose tensors `format` describes. Throws

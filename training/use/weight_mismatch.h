@@ -11,6 +11,12 @@
 
 namespace dtrain {
 
+/// What of a network the weights need not have.
+enum class MissingWeights {
+  refused,  ///< all must be there, and nothing else
+  kept,     ///< what is missing or has another shape keeps its values: another head
+};
+
 /// Names are those of the file.
 struct WeightMismatch {
   std::vector<std::string> other, missing, unexpected;

@@ -9,7 +9,6 @@
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
 #include "runtime/checkpoint/checkpoint_store.h"
-#include "training/use/weight_mismatch.h"
 
 namespace dtrain {
 namespace {
@@ -31,10 +30,17 @@ class Comparison {
     }
   }
 
-  void check(std::string_view network) const {
-    mismatch_.check(weights_.path, network, state_.size(),
-                    "use a checkpoint of the same network, or give other names with dtrain convert --names");
+  void check(std::string_view network, MissingWeights missing) const {
+    WeightMismatch refused = mismatch_;
+    if (missing == MissingWeights::kept && kept_.size() < state_.size()) {
+      refused.other.clear();
+      refused.missing.clear();
+    }
+    refused.check(weights_.path, network, state_.size(),
+                  "use a checkpoint of the same network, or give other names with dtrain convert --names");
   }
+  /// Those of the network that the weights do not have as it needs them.
+  const std::vector<std::string>& kept() const noexcept { return kept_; }
 
  private:
   void compare(const std::string& name, const Tensor& tensor) {
@@ -43,9 +49,12 @@ class Comparison {
     const auto slice = slices_.find(name);
     const Dims shape = slice == slices_.end() ? tensor.shape() : slice->second.shape;
     if (saved == nullptr) {
-      if (!tied(name, tensor)) mismatch_.missing.push_back(here);
+      if (tied(name, tensor)) return;
+      mismatch_.missing.push_back(here);
+      kept_.push_back(name);
     } else if (saved->shape != shape || !same_kind(saved->dtype, tensor.dtype())) {
       mismatch_.add_other(here, tensor.dtype(), shape, saved->dtype, saved->shape);
+      kept_.push_back(name);
     }
   }
 
@@ -62,6 +71,7 @@ class Comparison {
   const SavedWeights& weights_;
   const std::map<std::string, TensorShard>& slices_;
   WeightMismatch mismatch_;
+  std::vector<std::string> kept_;
 };
 
 }  // namespace
@@ -84,15 +94,18 @@ SavedWeights open_weights(const fs::path& path, std::string_view option, Log& lo
   return {newest->path, std::move(newest->model), newest->state.extra};
 }
 
-void load_weights(Module& network, const SavedWeights& weights, std::string_view network_name) {
+std::vector<std::string> load_weights(Module& network, const SavedWeights& weights,
+                                      std::string_view network_name, MissingWeights missing) {
   const NamedTensors state = network.state_dict();
   const auto slices = slices_of(network);
-  Comparison(state, weights, slices).check(network_name);
+  const Comparison comparison(state, weights, slices);
+  comparison.check(network_name, missing);
   const NoGrad no_grad;
   const auto host = make_device("cpu");
   for (const auto& [name, target] : state) {
     const SavedTensor* const saved = weights.tensors.find(weights.name_here(name));
-    if (saved == nullptr) continue;  // another name of what is there
+    if (saved == nullptr) continue;  // another name of what is there, or kept
+    if (std::ranges::find(comparison.kept(), name) != comparison.kept().end()) continue;
     const auto slice = slices.find(name);
     const Tensor read = Tensor::empty(target.shape(), host, saved->dtype);
     if (slice == slices.end()) {
@@ -103,6 +116,7 @@ void load_weights(Module& network, const SavedWeights& weights, std::string_view
     Tensor own = target;
     own.copy_from(read.to(target.dtype()).to(target.shared_device()));
   }
+  return comparison.kept();
 }
 
 }  // namespace dtrain

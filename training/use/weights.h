@@ -4,10 +4,12 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "runtime/base/log.h"
 #include "runtime/checkpoint/tensor_files.h"
 #include "runtime/nn/module.h"
+#include "training/use/weight_mismatch.h"
 
 namespace dtrain {
 
@@ -34,7 +36,11 @@ SavedWeights open_weights(const std::filesystem::path& path, std::string_view op
 /// under its name with its shape, and nothing else; floating dtypes are converted into each other, others
 /// must agree. A name that shares its memory with another one (tied weights) may be missing. Throws DataError
 /// that names the file, missing and unexpected tensors, and of one that does not fit what was expected and
-/// found; nothing is changed then. `network_name` is for the message.
-void load_weights(Module& network, const SavedWeights& weights, std::string_view network_name);
+/// found; nothing is changed then. `network_name` is for the message. With MissingWeights::kept tensors that
+/// are missing, or there in another shape, stay as they are, and their names are returned; some must be
+/// there.
+std::vector<std::string> load_weights(Module& network, const SavedWeights& weights,
+                                      std::string_view network_name,
+                                      MissingWeights missing = MissingWeights::refused);
 
 }  // namespace dtrain

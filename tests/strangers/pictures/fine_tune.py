@@ -1,0 +1,99 @@
+"""ResNet-18 fine-tuned on a folder of pictures by dtrain and by torchvision's recipe in PyTorch, from the same weights.
+
+usage: fine_tune.py DTRAIN FOLDER [--weights FILE] [--seeds N] [--epochs N] [--size N]
+
+FOLDER has a folder for each class (Debian's tuxpaint-stamps-default: 16). One of five pictures of a class is tested on.
+Without --weights (safetensors of torchvision's resnet18) they are random ones for 1000 classes, seeded alike. Both
+replace the head, and see the same batches (--like-torchvision 1). Exit code 1 where the mean accuracies differ by more
+than a point.
+"""
+import argparse, json, pathlib, subprocess, tempfile
+
+import torch
+from recipes import recipes
+from safetensors.torch import load_file, save_file
+from torch.utils.data import DataLoader, DistributedSampler
+from torchvision.datasets import ImageFolder
+from torchvision.models import resnet18
+
+BATCH, LR, MOMENTUM, DECAY = 32, 0.02, 0.9, 1e-4
+
+
+def split(folder, target):
+    """Links: train and test, each with all classes."""
+    for kind in sorted(p for p in folder.iterdir() if p.is_dir()):
+        files = sorted(p for p in kind.rglob("*") if p.suffix.lower() in (".png", ".jpg", ".jpeg", ".webp"))
+        for i, file in enumerate(files):
+            link = target / ("test" if i % 5 == 1 else "train") / kind.name / f"{i:05}{file.suffix.lower()}"
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(file.resolve())
+
+
+def by_dtrain(options, data, weights, seed):
+    run = data / f"run-{seed}"
+    subprocess.run([options.dtrain, "train", "--model", "resnet18-imagenet", "--dataset",
+                    f"folder:{data / 'train'},test={data / 'test'},size={options.size},resize={options.size * 8 // 7}",
+                    "--init-from", weights, "--init-partial", "--augment", "imagenet", "--like-torchvision", "1",
+                    "--seed", str(seed), "--epochs", str(options.epochs), "--global-batch-size", str(BATCH), "--lr", str(LR),
+                    "--momentum", str(MOMENTUM), "--weight-decay", str(DECAY), "--run-dir", run, "--threads", "1", "--log-every", "1"],
+                   check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line["accuracy"] for line in lines if "accuracy" in line][-1], [line["loss"] for line in lines if "accuracy" not in line and "loss" in line]
+
+
+def by_pytorch(options, data, weights, seed):
+    changes = recipes(options.size, options.size * 8 // 7)
+    train, test = ImageFolder(data / "train", changes["imagenet"]), ImageFolder(data / "test", changes["none"])
+    torch.manual_seed(seed)
+    network = resnet18(num_classes=len(train.classes))
+    network.load_state_dict({name: t for name, t in load_file(weights).items() if not name.startswith("fc.")}, strict=False)
+    optimizer = torch.optim.SGD(network.parameters(), lr=LR, momentum=MOMENTUM, weight_decay=DECAY)
+    sampler, losses = DistributedSampler(train, num_replicas=1, rank=0, seed=seed), []
+    loader = DataLoader(train, BATCH, sampler=sampler, num_workers=1)
+    for epoch in range(options.epochs):
+        network.train()
+        sampler.set_epoch(epoch)
+        torch.manual_seed(seed + epoch)
+        for images, labels in loader:
+            loss = torch.nn.functional.cross_entropy(network(images), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    network.eval()
+    with torch.no_grad():
+        right = sum((network(images).argmax(1) == labels).sum().item() for images, labels in DataLoader(test, BATCH))
+    return right / len(test), losses
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("dtrain")
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--weights", default=None)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--size", type=int, default=64)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    accuracies = {"dtrain": [], "PyTorch": []}
+    with tempfile.TemporaryDirectory() as scratch:
+        data = pathlib.Path(scratch)
+        split(options.folder, data)
+        for seed in range(options.seeds):
+            weights = options.weights or str(data / f"random-{seed}.safetensors")
+            if options.weights is None:
+                torch.manual_seed(1000 + seed)
+                save_file(resnet18().state_dict(), weights)
+            ours, our_losses = by_dtrain(options, data, weights, seed)
+            theirs, their_losses = by_pytorch(options, data, weights, seed)
+            accuracies["dtrain"].append(ours), accuracies["PyTorch"].append(theirs)
+            first = [f"{a:.6f} {b:.6f}" for a, b in zip(our_losses[:3], their_losses[:3])]
+            print(f"seed {seed}: dtrain {ours:.4f}, PyTorch {theirs:.4f}; losses of the first steps {', '.join(first)}; "
+                  f"last {our_losses[-1]:.4f} {their_losses[-1]:.4f}", flush=True)
+    means = {name: sum(values) / len(values) for name, values in accuracies.items()}
+    print("mean accuracy: " + ", ".join(f"{name} {value:.4f}" for name, value in means.items()))
+    return 0 if abs(means["dtrain"] - means["PyTorch"]) <= 0.01 else 1
+
+
+raise SystemExit(main())
