@@ -11,6 +11,7 @@
 #include "cluster/net/token.h"
 #include "cluster/store/store.h"
 #include "collectives/communicator.h"
+#include "collectives/locality.h"
 #include "collectives/thread_ranks.h"
 #include "runtime/base/log.h"
 #include "runtime/base/spans.h"
@@ -35,8 +36,7 @@ struct Bootstrap {
   Device* device = nullptr;  ///< nccl: this worker's GPU; borrowed, must outlive the communicator
   SpanRecorder* spans =
       nullptr;  ///< tcp, gloo, mpi: hears when each call runs on this rank; borrowed, must outlive it
-  bool share_memory = true;  ///< tcp, gloo, mpi: groups whose ranks all run on one machine pass their
-                             ///< messages through memory, where the system allows it and all of them want it
+  Locality locality = {};  ///< tcp, gloo, mpi, threads: what is made of ranks that share a host
   /// Threads: the same for all ranks (thread_ranks.h).
   std::shared_ptr<ThreadRendezvous> rendezvous = nullptr;
   std::string name = "world";  ///< same on all ranks; groups of one store are kept apart by it

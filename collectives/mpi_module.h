@@ -10,8 +10,8 @@
 namespace dtrain {
 
 /// prefer_shared_memory() (shm/prefer_shared_memory.h), which the module asks for each group that it makes.
-using PreferMemory = p2p::Endpoints (*)(p2p::Endpoints endpoints, const std::string& group, bool willing,
-                                        const Deadline& deadline);
+using PreferMemory = p2p::Endpoints (*)(p2p::Endpoints endpoints, const std::string& group,
+                                        const Locality& locality, const Deadline& deadline);
 
 /// From the module's function `dtrain_mpi_endpoints`.
 struct MpiEndpointsPlugin {

@@ -12,7 +12,7 @@
 namespace dtrain::mpi {
 
 /// Grows with every change of an interface that program and module share (this part, the backend's channels).
-inline constexpr int kModuleInterface = 1;
+inline constexpr int kModuleInterface = 2;
 
 /// What rank 0 tells the others: `one_host` when all processes gave the same identity, `size` of them.
 using Offer = std::function<std::string(bool one_host, int size)>;

@@ -55,7 +55,7 @@ std::unique_ptr<Communicator> make_gloo_communicator(const Bootstrap& bootstrap,
         "set MASTER_ADDR and MASTER_PORT");
   }
   const GlooSite site{make_gloo_device(bootstrap), bootstrap.store, bootstrap.host, bootstrap.timeout,
-                      bootstrap.share_memory};
+                      bootstrap.locality};
   p2p::Endpoints endpoints = make_gloo_endpoints(site, bootstrap.rank, bootstrap.size, bootstrap.name,
                                                  Deadline::after(bootstrap.timeout));
   if (bootstrap.rank == 0) warn_of_open_connections(*endpoints.transport, log);

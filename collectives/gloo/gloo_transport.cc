@@ -237,7 +237,7 @@ p2p::Endpoints make_gloo_endpoints(const GlooSite& site, int rank, int size, con
   p2p::Endpoints endpoints;
   endpoints.transport = std::make_unique<GlooTransport>(site, rank, size, prefix, deadline);
   endpoints.oob = std::make_unique<StoreOobKv>(*site.store, prefix, rank);
-  return prefer_shared_memory(std::move(endpoints), prefix, site.share_memory, deadline);
+  return prefer_shared_memory(std::move(endpoints), prefix, site.locality, deadline);
 }
 
 }  // namespace dtrain

@@ -16,7 +16,7 @@ struct GlooSite {
   Store* store = nullptr;
   std::string host;
   Duration timeout{};
-  bool share_memory = true;
+  Locality locality = {};
 };
 
 class GlooTransport final : public p2p::Transport {

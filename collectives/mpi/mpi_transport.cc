@@ -202,7 +202,7 @@ p2p::Endpoints make_mpi_endpoints(const MpiSite& site, MPI_Comm comm, const std:
   endpoints.transport =
       std::make_unique<MpiTransport>(site, duplicate(site.runtime, comm, deadline), deadline);
   endpoints.oob = std::make_unique<MpiOobKv>(duplicate(site.runtime, comm, deadline));
-  return site.prefer_memory(std::move(endpoints), name, site.share_memory, deadline);
+  return site.prefer_memory(std::move(endpoints), name, site.locality, deadline);
 }
 
 }  // namespace dtrain

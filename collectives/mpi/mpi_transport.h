@@ -20,7 +20,7 @@ namespace dtrain {
 struct MpiSite {
   std::shared_ptr<MpiRuntime> runtime;
   std::string host;
-  bool share_memory = true;
+  Locality locality = {};
   PreferMemory prefer_memory = nullptr;
 };
 

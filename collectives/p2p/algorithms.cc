@@ -4,47 +4,28 @@
 #include <array>
 #include <cstring>
 
-#include "collectives/p2p/reduce.h"
+#include "collectives/p2p/algorithm/ring.h"
+#include "collectives/p2p/algorithm/tree.h"
+#include "collectives/p2p/algorithm/two_level.h"
 
 namespace dtrain::p2p {
 namespace {
 
-// Up to this many bytes sent, giving everything to everyone in one step beats two steps of parts. Between two
-// ranks both move the same bytes: the second step's latency is weighed against reducing twice as much.
-constexpr std::size_t kOneStepBytes = 64 * 1024, kOneStepBytesOfTwo = 512 * 1024;
 // A broadcast of more than this goes out in parts that the ranks then pass on to each other.
 constexpr std::size_t kScatterBroadcastBytes = 256 * 1024;
-// What all peers' segments may take at once, both halves of the double buffer together.
-constexpr std::size_t kMostScratchBytes = 16 * 1024 * 1024;
-
-std::byte* at(void* data, std::size_t offset) { return static_cast<std::byte*>(data) + offset; }
-// Buffers are written only by receives; a buffer that only sends may map constant memory.
-void* for_sending(const void* data) { return const_cast<void*>(data); }
 
 }  // namespace
 
-Exchange::Part Exchange::part_of(int rank, std::size_t count) const noexcept {
-  const auto cut = [&](int i) {
-    return count * static_cast<std::size_t>(i) / static_cast<std::size_t>(size_);
-  };
-  return {cut(rank), cut(rank + 1)};
-}
-
 std::size_t Exchange::segment_elems(std::size_t width) const noexcept {
   const std::size_t share = kMostScratchBytes / (2 * static_cast<std::size_t>(size_));
-  return std::max<std::size_t>(1, std::min(transport_.segment_bytes(), share) / width);
-}
-
-std::byte* Exchange::scratch(std::size_t bytes) {
-  if (scratch_.size() < bytes) scratch_.resize(bytes);
-  return scratch_.data();
+  return std::max<std::size_t>(1, std::min(context_.segment_bytes, share) / width);
 }
 
 // `others` has what the other ranks sent.
 void Exchange::reduce_own(const std::byte* own, const ReceiveBuffers& others, std::byte* out,
                           std::size_t count, DType dtype, ReduceOp op) {
   for (int r = 0; r < size_; ++r)
-    operands_[static_cast<std::size_t>(r)] = r == rank_ ? own : others.message(r);
+    operands_[static_cast<std::size_t>(r)] = {r == rank_ ? own : others.message(r)};
   p2p::reduce(dtype, op, out, operands_, count);
 }
 
@@ -76,9 +57,23 @@ void Exchange::exchange_all(void* data, std::size_t count, DType dtype, ReduceOp
 }
 
 void Exchange::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
+  switch (plan_ == nullptr ? Route::direct : plan_->all_reduce_route(count * size_of(dtype))) {
+    case Route::direct:
+      return all_reduce_directly(data, count, dtype, op);
+    case Route::ring:
+      return ring_all_reduce(context_, data, count, dtype, op);
+    case Route::tree:
+      return tree_all_reduce(context_, data, count, dtype, op);
+    case Route::two_levels:
+      return TwoLevel(context_, plan_->topology()).all_reduce(data, count, dtype, op);
+    case Route::first_ranks:
+      return TwoLevel(context_, plan_->topology()).all_reduce_small(data, count, dtype, op);
+  }
+}
+
+void Exchange::all_reduce_directly(void* data, std::size_t count, DType dtype, ReduceOp op) {
   const std::size_t width = size_of(dtype), world = this->world();
-  const std::size_t one_step = size_ == 2 ? kOneStepBytesOfTwo : kOneStepBytes;
-  if (count * width * (world - 1) <= one_step || count < world) return exchange_all(data, count, dtype, op);
+  if (direct_in_one_step(size_, count * width) || count < world) return exchange_all(data, count, dtype, op);
 
   // At least two segments a part, so that one travels while the other is reduced.
   const std::size_t segment = std::min(segment_elems(width), (count / world + 1) / 2 + 1);
@@ -140,6 +135,8 @@ void Exchange::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp o
 }
 
 void Exchange::reduce_scatter(const void* input, void* output, std::size_t part, DType dtype, ReduceOp op) {
+  if (has_levels())
+    return TwoLevel(context_, plan_->topology()).reduce_scatter(input, output, part, dtype, op);
   const std::size_t width = size_of(dtype), world = static_cast<std::size_t>(size_);
   const std::size_t segment = std::min(segment_elems(width), part);
   const std::size_t segments = (part + segment - 1) / segment;
@@ -172,6 +169,7 @@ void Exchange::reduce_scatter(const void* input, void* output, std::size_t part,
 void Exchange::all_gather(const void* input, void* output, std::size_t bytes) {
   const std::size_t world = static_cast<std::size_t>(size_), own = static_cast<std::size_t>(rank_) * bytes;
   if (at(output, own) != input) std::memmove(at(output, own), input, bytes);
+  if (has_levels()) return TwoLevel(context_, plan_->topology()).all_gather(output, bytes);
   const auto incoming = transport_.make_buffer(output, bytes * world);
   const auto outgoing = transport_.make_buffer(at(output, own), bytes);
   for_each_peer(
@@ -182,6 +180,10 @@ void Exchange::all_gather(const void* input, void* output, std::size_t bytes) {
 }
 
 void Exchange::broadcast(void* data, std::size_t bytes, int root) {
+  if (has_levels()) {
+    TwoLevel(context_, plan_->topology()).broadcast(data, bytes, root);
+    return barrier(1);
+  }
   const auto buffer = transport_.make_buffer(data, bytes);
   const bool whole = size_ == 2 || bytes <= kScatterBroadcastBytes || bytes < static_cast<std::size_t>(size_);
   const auto bytes_of = [&](int rank) { return whole ? Part{0, bytes} : part_of(rank, bytes); };

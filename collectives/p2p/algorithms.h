@@ -1,6 +1,6 @@
-// The collectives, written once over tagged messages, for every backend that has them. Each rank owns one
-// part of the data, reduces it in rank order and hands it to the others: the same bits on every rank, backend
-// and run.
+// The collectives, written once over tagged messages, for every backend that has them: directly, where each
+// rank owns one part of the data, reduces it and hands it to the others, or by an algorithm of algorithm/.
+// Sums follow one tree over the ranks: the same bits on every rank, backend, algorithm and run.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,25 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "collectives/p2p/algorithm/collective_plan.h"
+#include "collectives/p2p/algorithm/context.h"
+#include "collectives/p2p/reduce.h"
 #include "collectives/p2p/transport.h"
 
 namespace dtrain::p2p {
 
-/// Scratch memory kept between calls, and what every algorithm needs.
+/// Runs one call.
 class Exchange {
  public:
-  Exchange(Transport& transport, std::vector<std::byte>& scratch, Watchdog& watchdog, std::uint64_t tag)
-      : transport_(transport),
-        scratch_(scratch),
-        watchdog_(watchdog),
-        tag_(tag),
-        rank_(transport.rank()),
-        size_(transport.size()),
+  /// `plan` is borrowed; null: everything directly.
+  explicit Exchange(const AlgorithmContext& context, const CollectivePlan* plan = nullptr)
+      : context_(context),
+        plan_(plan),
+        transport_(context.transport),
+        watchdog_(context.watchdog),
+        tag_(context.tag),
+        rank_(transport_.rank()),
+        size_(transport_.size()),
         operands_(static_cast<std::size_t>(size_)) {}
 
   /// In place. Large spans: 2·(size-1)/size of the bytes sent and received; scratch of at most two segments a
@@ -65,29 +70,28 @@ class Exchange {
   void barrier(std::uint64_t phase = 0);
 
  private:
-  struct Part {
-    std::size_t begin, end;  // elements
-  };
-  Part part_of(int rank, std::size_t count) const noexcept;
+  Part part_of(int rank, std::size_t count) const noexcept { return p2p::part_of(rank, size_, count); }
+  bool has_levels() const noexcept { return plan_ != nullptr && plan_->has_levels(); }
+  void all_reduce_directly(void* data, std::size_t count, DType dtype, ReduceOp op);
   void exchange_all(void* data, std::size_t count, DType dtype, ReduceOp op);
   void reduce_own(const std::byte* own, const ReceiveBuffers& others, std::byte* out, std::size_t count,
                   DType dtype, ReduceOp op);
   std::size_t world() const noexcept { return static_cast<std::size_t>(size_); }
   std::size_t segment_elems(std::size_t width) const noexcept;
-  std::byte* scratch(std::size_t bytes);
-  /// Calls `body` with every other rank, each rank starting behind itself so that no one is everyone's first.
+  std::byte* scratch(std::size_t bytes) { return scratch_of(context_, bytes); }
   template <class Body>
   void for_each_peer(Body body) const {
-    for (int step = 1; step < size_; ++step) body((rank_ + step) % size_);
+    p2p::for_each_peer(rank_, size_, body);
   }
 
+  const AlgorithmContext context_;
+  const CollectivePlan* const plan_;
   Transport& transport_;
-  std::vector<std::byte>& scratch_;
   Watchdog& watchdog_;
   std::uint64_t tag_;
   int rank_;
   int size_;
-  std::vector<const void*> operands_;  ///< one's own and the others', by rank
+  std::vector<Operand> operands_;  ///< one's own and the others', by rank
 };
 
 }  // namespace dtrain::p2p

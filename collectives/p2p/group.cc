@@ -103,11 +103,13 @@ Group::Group(Endpoints endpoints, std::string name, Duration timeout, Log& log, 
       timeout_(timeout),
       log_(log),
       spans_(spans),
+      segment_bytes_(endpoints_.plan ? endpoints_.plan->segment_bytes()
+                                     : endpoints_.transport->segment_bytes()),
       numbering_(name_, rank_, size_),
       sources_{*endpoints_.transport, *endpoints_.oob, recorder_, [this] { return out_of_time(); },
                [this] { return aborted(); }} {
-  log_.write(LogLevel::debug, fmt::format("group '{}': {} ranks, messages through {}", name_, size_,
-                                          endpoints_.transport->medium()));
+  log_.write(LogLevel::debug, fmt::format("group '{}': {} ranks, messages through {}; all_reduce {}", name_,
+                                          size_, endpoints_.transport->medium(), all_reduce_text()));
   const AllSignalsBlocked for_the_thread;
   try {
     thread_ = start_thread("dtrain-comm", [this] { run(); });
@@ -210,7 +212,8 @@ void Group::execute(QueuedCall& queued, bool patient) {
   try {
     const std::string name = spans_ != nullptr ? short_text(queued.call) : std::string();
     const SpanScope span(spans_, name, "collective");
-    Exchange exchange(transport, scratch_, watchdog, queued.call.fingerprint);
+    Exchange exchange({transport, scratch_, watchdog, queued.call.fingerprint, segment_bytes_},
+                      endpoints_.plan.get());
     run_call(exchange, queued);
     if (const TimePoint now = steady_clock().now(); now - last_drain_ > kTidyEvery) {
       endpoints_.oob->drain();
@@ -235,6 +238,10 @@ void Group::end(const PeerFailure& failure) noexcept {
   log_.write(LogLevel::debug, "group '" + name_ + "' ended: " + first.what);
   const std::lock_guard lock(mutex_);
   failure_ = std::move(first);
+}
+
+std::string Group::all_reduce_text() const {
+  return endpoints_.plan ? endpoints_.plan->text() : std::string(name_of(AllReduceAlgorithm::direct));
 }
 
 void Group::end_by_abort() noexcept {

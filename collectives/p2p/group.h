@@ -49,6 +49,8 @@ class Group {
   std::string_view backend() const noexcept { return backend_; }
   Duration timeout() const noexcept { return timeout_; }
   SpanRecorder* spans() const noexcept { return spans_; }
+  /// How its all_reduce goes, for people.
+  std::string all_reduce_text() const;
 
   /// Queues the call; sets its sequence and fingerprint. Throws PeerError when the group is dead.
   std::shared_ptr<QueuedCall> submit(QueuedCall call);
@@ -80,6 +82,7 @@ class Group {
   const Duration timeout_;
   Log& log_;
   SpanRecorder* const spans_;
+  const std::size_t segment_bytes_;
 
   std::mutex mutex_;
   std::condition_variable work_, done_;

@@ -8,9 +8,6 @@
 namespace dtrain::p2p {
 namespace {
 
-// Buffers are written only by receives; a buffer that only sends may map constant memory.
-void* for_sending(const void* data) { return const_cast<void*>(data); }
-
 // Where each rank's part begins, and behind them the end; in elements.
 std::vector<std::size_t> begins_of(std::span<const std::size_t> counts) {
   std::vector<std::size_t> begins(counts.size() + 1);

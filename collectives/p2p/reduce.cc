@@ -4,6 +4,8 @@
 #include <array>
 #include <type_traits>
 
+#include "collectives/p2p/algorithm/sum_tree.h"
+
 namespace dtrain::p2p {
 namespace {
 
@@ -52,6 +54,10 @@ template <class T>
 using Wide = std::conditional_t<std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>, float,
                                 std::conditional_t<std::is_same_v<T, Bool>, bool /* or, and */, T>>;
 
+// As it is kept between ranks.
+template <class T>
+using Kept = std::conditional_t<std::is_same_v<T, Bool>, Bool, Wide<T>>;
+
 constexpr std::size_t kBlock = 1024;
 
 // Two operands, the case of a world of two: no intermediate. `out` equals an input or is apart from both, so
@@ -65,65 +71,125 @@ void combine_two(T* out, const T* a, const T* b, std::size_t count) noexcept {
   }
 }
 
+/// One block of elements at a time: the sums of a node's halves stay in a core's own cache.
 template <class Op, class T>
-void combine(void* out_memory, std::span<const void* const> in, std::size_t count) noexcept {
-  T* out = static_cast<T*>(out_memory);
-  const auto input = [&](std::size_t which) { return static_cast<const T*>(in[which]); };
-  if (in.size() == 2) return combine_two<Op>(out, input(0), input(1), count);
-  std::array<Wide<T>, kBlock> block;
-  for (std::size_t start = 0; start < count; start += kBlock) {
-    const std::size_t length = std::min(kBlock, count - start);
-    for (std::size_t i = 0; i < length; ++i) block[i] = static_cast<Wide<T>>(input(0)[start + i]);
-    for (std::size_t which = 1; which < in.size(); ++which) {
-      const T* next = input(which) + start;
-      for (std::size_t i = 0; i < length; ++i) {
-        block[i] = Op::template apply<Wide<T>>(block[i], static_cast<Wide<T>>(next[i]));
-      }
+class TreeSum {
+ public:
+  using Block = std::array<Wide<T>, kBlock>;
+
+  explicit TreeSum(std::span<const Operand> in) : in_(in) {
+    for (const Operand& operand : in_) leaves_ += operand.leaves;
+  }
+
+  template <class Out>
+  void store(Out* out, std::size_t count) {
+    if constexpr (std::is_same_v<Out, T>) {
+      if (in_.size() == 2 && leaves_ == 2)
+        return combine_two<Op>(out, static_cast<const T*>(in_[0].data), static_cast<const T*>(in_[1].data),
+                               count);
     }
-    for (std::size_t i = 0; i < length; ++i) out[start + i] = static_cast<T>(block[i]);
+    Block total;
+    for (start_ = 0; start_ < count; start_ += kBlock) {
+      length_ = std::min(kBlock, count - start_);
+      next_ = 0;
+      add_up(leaves_, total);
+      for (std::size_t i = 0; i < length_; ++i) out[start_ + i] = static_cast<Out>(total[i]);
+    }
+  }
+
+ private:
+  /// Calls `body` with the elements of the next operand.
+  template <class Body>
+  void with_next(Body body) {
+    const Operand& operand = in_[next_++];
+    if (operand.leaves == 1) return body(static_cast<const T*>(operand.data) + start_);
+    body(static_cast<const Kept<T>*>(operand.data) + start_);
+  }
+
+  /// The node of `leaves` leaves that begins with the next operand.
+  void add_up(int leaves, Block& out) {
+    if (in_[next_].leaves == leaves) {
+      return with_next([&](const auto* from) {
+        for (std::size_t i = 0; i < length_; ++i) out[i] = static_cast<Wide<T>>(from[i]);
+      });
+    }
+    const int left = left_leaves(leaves);
+    add_up(left, out);
+    if (in_[next_].leaves == leaves - left) {
+      return with_next([&](const auto* from) {
+        for (std::size_t i = 0; i < length_; ++i)
+          out[i] = Op::template apply<Wide<T>>(out[i], static_cast<Wide<T>>(from[i]));
+      });
+    }
+    Block right;
+    add_up(leaves - left, right);
+    for (std::size_t i = 0; i < length_; ++i) out[i] = Op::template apply<Wide<T>>(out[i], right[i]);
+  }
+
+  const std::span<const Operand> in_;
+  int leaves_ = 0;
+  std::size_t next_ = 0;                // operand
+  std::size_t start_ = 0, length_ = 0;  // of the block
+};
+
+/// Calls `body` with a value of the C++ type of `dtype`.
+template <class Body>
+void with_type(DType dtype, Body body) {
+  switch (dtype) {
+    case DType::f32:
+      return body(float{});
+    case DType::f64:
+      return body(double{});
+    case DType::bf16:
+      return body(BFloat16{});
+    case DType::i64:
+      return body(std::int64_t{});
+    case DType::i32:
+      return body(std::int32_t{});
+    case DType::u8:
+      return body(std::uint8_t{});
+    case DType::f16:
+      return body(Float16{});
+    case DType::i16:
+      return body(std::int16_t{});
+    case DType::i8:
+      return body(std::int8_t{});
+    case DType::boolean:
+      return body(Bool{});
   }
 }
 
-template <class T>
-void combine_as(ReduceOp op, void* out, std::span<const void* const> in, std::size_t count) noexcept {
+template <class Out, class T>
+void combine(ReduceOp op, void* out, std::span<const Operand> in, std::size_t count) {
+  Out* const to = static_cast<Out*>(out);
   switch (op) {
     case ReduceOp::sum:
-      return combine<Sum, T>(out, in, count);
+      return TreeSum<Sum, T>(in).store(to, count);
     case ReduceOp::prod:
-      return combine<Prod, T>(out, in, count);
+      return TreeSum<Prod, T>(in).store(to, count);
     case ReduceOp::max:
-      return combine<Max, T>(out, in, count);
+      return TreeSum<Max, T>(in).store(to, count);
     case ReduceOp::min:
-      return combine<Min, T>(out, in, count);
+      return TreeSum<Min, T>(in).store(to, count);
   }
 }
 
 }  // namespace
 
-void reduce(DType dtype, ReduceOp op, void* out, std::span<const void* const> in,
-            std::size_t count) noexcept {
-  switch (dtype) {
-    case DType::f32:
-      return combine_as<float>(op, out, in, count);
-    case DType::f64:
-      return combine_as<double>(op, out, in, count);
-    case DType::bf16:
-      return combine_as<BFloat16>(op, out, in, count);
-    case DType::i64:
-      return combine_as<std::int64_t>(op, out, in, count);
-    case DType::i32:
-      return combine_as<std::int32_t>(op, out, in, count);
-    case DType::u8:
-      return combine_as<std::uint8_t>(op, out, in, count);
-    case DType::f16:
-      return combine_as<Float16>(op, out, in, count);
-    case DType::i16:
-      return combine_as<std::int16_t>(op, out, in, count);
-    case DType::i8:
-      return combine_as<std::int8_t>(op, out, in, count);
-    case DType::boolean:
-      return combine_as<Bool>(op, out, in, count);
-  }
+DType sum_dtype(DType dtype) noexcept {
+  DType kept = dtype;
+  with_type(dtype, [&]<class T>(T) { kept = dtype_of<Kept<T>>; });
+  return kept;
+}
+
+void reduce(DType dtype, ReduceOp op, void* out, std::span<const Operand> in, std::size_t count) noexcept {
+  with_type(dtype, [&]<class T>(T) { combine<T, T>(op, out, in, count); });
+}
+
+void reduce_to_node(DType dtype, ReduceOp op, void* out, std::span<const Operand> in,
+                    std::size_t count) noexcept {
+  if (in.size() == 1 && in.front().leaves == 1) return reduce(dtype, op, out, in, count);
+  with_type(dtype, [&]<class T>(T) { combine<Kept<T>, T>(op, out, in, count); });
 }
 
 }  // namespace dtrain::p2p

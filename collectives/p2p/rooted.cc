@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "collectives/p2p/algorithm/two_level.h"
 #include "collectives/p2p/algorithms.h"
 
 namespace dtrain::p2p {
@@ -12,14 +13,14 @@ namespace {
 // the root has neither all of the work nor all of the bytes.
 constexpr std::size_t kDirectBytes = 64 * 1024;
 
-std::byte* at(void* data, std::size_t offset) { return static_cast<std::byte*>(data) + offset; }
-// Buffers are written only by receives; a buffer that only sends may map constant memory.
-void* for_sending(const void* data) { return const_cast<void*>(data); }
-
 }  // namespace
 
 // As all_reduce, but reduced segments go to the root alone, and elsewhere they are put beside the data.
 void Exchange::reduce(void* data, std::size_t count, DType dtype, ReduceOp op, int root) {
+  if (has_levels()) {
+    TwoLevel(context_, plan_->topology()).reduce(data, count, dtype, op, root);
+    return barrier(3);
+  }
   const std::size_t width = size_of(dtype), world = this->world();
   const bool direct = count * width <= kDirectBytes || count < world;
   const auto owned_by = [&](int rank) {

@@ -117,12 +117,35 @@ class Context : public Members {
                           const Deadline& deadline) = 0;
 };
 
+/// The messages of a transport that another loop can move, so that a rank can wait for some peers here and
+/// for others elsewhere. `pending` of a call counts messages that are not done yet; it identifies its owner
+/// and is borrowed until they are, or forgotten. Used by one thread at a time.
+class PolledMessages {
+ public:
+  virtual ~PolledMessages() = default;
+  virtual void send(int peer, std::uint64_t tag, const std::byte* data, std::size_t bytes, int& pending) = 0;
+  virtual void receive(int peer, std::uint64_t tag, std::byte* data, std::size_t bytes, int& pending) = 0;
+  /// Drops the messages that count into `pending`.
+  virtual void forget(const int& pending) noexcept = 0;
+  /// Whether a message is under way.
+  virtual bool has_work() const noexcept = 0;
+  /// Moves what can be moved at once; true when anything did. Throws LinkLost.
+  virtual bool progress() = 0;
+  /// Throws LinkLost when a peer is gone, though what it sent before may still be here. Looks now and then.
+  virtual void check_peers() = 0;
+  /// As Transport::take_any, but -1 where no rank has such a message now.
+  virtual int try_take_any(std::uint64_t tag) = 0;
+  /// Sleeps until something can be moved, for at most `longest`. `anyone`: also when any rank sends
+  /// something.
+  virtual void sleep(Duration longest, bool anyone) = 0;
+};
+
 /// Tagged messages between the ranks of one group.
 class Transport : public Context {
  public:
   /// What messages pass through, for people: "TCP", "MPI", "shared memory".
   virtual std::string_view medium() const noexcept = 0;
-  /// Messages larger than this are better cut.
+  /// Messages larger than this are better cut. Ranks of a group may differ.
   virtual std::size_t segment_bytes() const noexcept = 0;
   /// `patient`: the waiting thread has nothing else to do and may burn some of its core for lower latency.
   virtual void set_patient(bool patient) noexcept = 0;
@@ -133,12 +156,17 @@ class Transport : public Context {
   /// Blocks until another rank has sent a message of one byte with `tag`; takes it and returns that rank.
   /// Where several have, none of them is passed over forever. Throws LinkLost and what `watchdog` throws.
   virtual int take_any(std::uint64_t tag, Watchdog& watchdog) = 0;
+  /// Its messages, where another loop can move them; null where they can only be waited for here.
+  virtual PolledMessages* polled() noexcept { return nullptr; }
 };
+
+class CollectivePlan;
 
 /// What a rank of a group communicates through; a backend builds it.
 struct Endpoints {
   std::unique_ptr<Transport> transport;
   std::unique_ptr<OobKv> oob;
+  std::shared_ptr<const CollectivePlan> plan = nullptr;  ///< null: every collective directly
 };
 
 }  // namespace dtrain::p2p

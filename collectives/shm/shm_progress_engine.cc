@@ -9,7 +9,7 @@
 namespace dtrain {
 namespace {
 
-constexpr std::size_t kMostSlotBytes = 128 * 1024, kLeastSlotBytes = 4096;
+constexpr std::size_t kMostSlotBytes = 128 * 1024, kLeastSlotBytes = 1024;
 // What all rings may take when they are all in use.
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 
@@ -17,6 +17,11 @@ constexpr std::size_t kCacheLine = 64;
 
 // A wait looks where the others run every so many looks for messages, some microseconds.
 constexpr int kLooksAtCores = 64;
+constexpr std::chrono::microseconds kNapInTheWay{20};
+
+int place_of(int rank, const std::vector<int>& members) {
+  return static_cast<int>(std::ranges::lower_bound(members, rank) - members.begin());
+}
 
 }  // namespace
 
@@ -40,13 +45,26 @@ SpscRing ShmLayout::ring(std::byte* memory, int from, int to) const noexcept {
           slot_bytes_};
 }
 
-ShmProgressEngine::ShmProgressEngine(std::byte* memory, const ShmLayout& layout, int rank, int size)
-    : rank_(rank), failed_(ShmLayout::failed(memory)), own_events_(layout.event_count(memory, rank)) {
-  for (int peer = 0; peer < size; ++peer) {
+ShmProgressEngine::ShmProgressEngine(std::byte* memory, const ShmLayout& layout, int rank,
+                                     const std::vector<int>& members, p2p::PolledMessages* others)
+    : failed_(ShmLayout::failed(memory)),
+      own_events_(layout.event_count(memory, place_of(rank, members))),
+      index_of_(static_cast<std::size_t>(members.back()) + 1, -1),
+      others_(others) {
+  const int own = place_of(rank, members);
+  for (const int peer : members) {
     if (peer == rank) continue;
-    peers_.push_back({peer, layout.ring(memory, rank, peer), layout.ring(memory, peer, rank),
-                      layout.event_count(memory, peer)});
+    const int place = place_of(peer, members);
+    index_of_[static_cast<std::size_t>(peer)] = static_cast<int>(peers_.size());
+    peers_.push_back({peer, layout.ring(memory, own, place), layout.ring(memory, place, own),
+                      layout.event_count(memory, place)});
   }
+}
+
+ShmProgressEngine::Peer* ShmProgressEngine::peer_of(int rank) noexcept {
+  const auto index = static_cast<std::size_t>(rank);
+  if (index >= index_of_.size() || index_of_[index] < 0) return nullptr;
+  return &peers_[static_cast<std::size_t>(index_of_[index])];
 }
 
 void ShmProgressEngine::check_open(int peer) const {
@@ -64,10 +82,11 @@ void ShmProgressEngine::close(bool failed) noexcept {
 void ShmProgressEngine::send(int peer, std::uint64_t tag, const std::byte* data, std::size_t bytes,
                              int& pending) {
   check_open(peer);
-  Peer& to = peer_of(peer);
-  to.outgoing.push_back({tag, data, bytes, &pending});
+  Peer* const to = peer_of(peer);
+  if (to == nullptr) return others_->send(peer, tag, data, bytes, pending);
+  to->outgoing.push_back({tag, data, bytes, &pending});
   ++pending;
-  if (to.outgoing.size() == 1) flush(to);
+  if (to->outgoing.size() == 1) flush(*to);
 }
 
 void ShmProgressEngine::receive(int peer, std::uint64_t tag, std::byte* data, std::size_t bytes,
@@ -77,47 +96,65 @@ void ShmProgressEngine::receive(int peer, std::uint64_t tag, std::byte* data, st
 
 void ShmProgressEngine::receive_in_place(int peer, std::uint64_t tag, std::byte* data, std::size_t bytes,
                                          int& pending, const std::byte*& place) {
+  if (peer_of(peer) == nullptr) place = data;
   expect(peer, {tag, data, bytes, &pending, &place, data}, pending);
 }
 
 void ShmProgressEngine::expect(int peer, const Expected& expected, int& pending) {
   check_open(peer);
-  peer_of(peer).expected.push_back(expected);
+  Peer* const from = peer_of(peer);
+  if (from == nullptr) return others_->receive(peer, expected.tag, expected.data, expected.left, pending);
+  from->expected.push_back(expected);
   ++pending;
 }
 
 void ShmProgressEngine::release(int peer) noexcept {
-  Peer& from = peer_of(peer);
-  if (!std::exchange(from.held, false)) return;
-  from.in.pop();
-  from.events.notify();
+  Peer* const from = peer_of(peer);
+  if (from == nullptr || !std::exchange(from->held, false)) return;
+  from->in.pop();
+  from->events.notify();
 }
 
 void ShmProgressEngine::wait(const int& pending, p2p::Watchdog& watchdog) {
-  wait_until([&] { return pending == 0; }, watchdog);
+  wait_until([&] { return pending == 0; }, false, watchdog);
 }
 
 int ShmProgressEngine::take_any(std::uint64_t tag, p2p::Watchdog& watchdog) {
-  Peer* found = nullptr;
-  const auto look = [&] {
-    for (std::size_t step = 0; step < peers_.size() && found == nullptr; ++step) {
-      Peer& peer = peers_[(next_any_ + step) % peers_.size()];
-      if (!peer.held && peer.in.has_piece() && peer.in.front().tag == tag) found = &peer;
+  int from = -1;
+  wait_until([&] { return (from = try_take_any(tag)) >= 0; }, true, watchdog);
+  return from;
+}
+
+// Those of this machine and the others are asked first in turn.
+int ShmProgressEngine::try_take_any(std::uint64_t tag) {
+  for (std::size_t step = 0; step <= peers_.size(); ++step) {
+    const std::size_t index = (next_any_ + step) % (peers_.size() + 1);
+    if (index == peers_.size()) {
+      const int from = others_ == nullptr ? -1 : others_->try_take_any(tag);
+      if (from < 0) continue;
+      next_any_ = 0;
+      return from;
     }
-    return found != nullptr;
-  };
-  wait_until(look, watchdog);
-  found->in.pop();
-  found->events.notify();
-  next_any_ = static_cast<std::size_t>(found - peers_.data()) + 1;
-  return found->rank;
+    Peer& peer = peers_[index];
+    if (peer.held || !peer.in.has_piece() || peer.in.front().tag != tag) continue;
+    peer.in.pop();
+    peer.events.notify();
+    next_any_ = index + 1;
+    return peer.rank;
+  }
+  return -1;
+}
+
+bool ShmProgressEngine::has_work() const noexcept {
+  return std::ranges::any_of(
+      peers_, [](const Peer& peer) { return !peer.outgoing.empty() || !peer.expected.empty(); });
 }
 
 template <class Over>
-void ShmProgressEngine::wait_until(Over over, p2p::Watchdog& watchdog) {
+void ShmProgressEngine::wait_until(Over over, bool anyone, p2p::Watchdog& watchdog) {
   check_open(-1);
+  if (others_ != nullptr) others_->check_peers();
   p2p::Backoff backoff(watchdog, patience_);
-  const auto sleep = [&] { own_events_.await(p2p::kTickEvery, [&] { return progress() || over(); }); };
   for (int looks = 1; !over(); ++looks) {
     if (progress()) {
       backoff.restart();
@@ -128,9 +165,18 @@ void ShmProgressEngine::wait_until(Over over, p2p::Watchdog& watchdog) {
     // running; who sleeps is woken on an idle core.
     const bool in_the_way =
         looks % kLooksAtCores == 0 && patience_ == p2p::Patience::alone && shares_its_core();
-    if (in_the_way) sleep();
-    backoff.pause([&](Duration) { sleep(); });
+    if (in_the_way) sleep(kNapInTheWay, anyone, over);
+    backoff.pause([&](Duration nap) { sleep(nap, anyone, over); });
   }
+}
+
+// A message through memory ends a sleep at its events, one through a connection a sleep in the kernel's poll;
+// who waits for both naps.
+template <class Over>
+void ShmProgressEngine::sleep(Duration nap, bool anyone, Over over) {
+  if (others_ == nullptr || (!anyone && !others_->has_work()))
+    return own_events_.await(p2p::kTickEvery, [&] { return progress() || over(); });
+  others_->sleep(!anyone && !has_work() ? p2p::kTickEvery : nap, anyone);
 }
 
 bool ShmProgressEngine::shares_its_core() noexcept {
@@ -146,6 +192,7 @@ bool ShmProgressEngine::progress() {
     moved |= !peer.outgoing.empty() && flush(peer);
     moved |= !peer.expected.empty() && take(peer);
   }
+  if (others_ != nullptr && others_->has_work()) moved |= others_->progress();
   return moved;
 }
 
@@ -205,6 +252,7 @@ void ShmProgressEngine::forget(const int& pending) noexcept {
     std::erase_if(peer.outgoing, is_its);
     std::erase_if(peer.expected, is_its);
   }
+  if (others_ != nullptr) others_->forget(pending);
 }
 
 }  // namespace dtrain

@@ -1,5 +1,5 @@
 // The messages under way between this rank and the others of its machine: what waits for a free slot, what is
-// expected, and the one loop that moves both.
+// expected, and the one loop that moves both, and also what goes to ranks of other machines another way.
 #pragma once
 
 #include <atomic>
@@ -35,8 +35,11 @@ class ShmLayout {
 /// owner and is borrowed until they are, or forgotten.
 class ShmProgressEngine {
  public:
-  /// `memory` has layout.total_bytes() and is shared by all ranks; borrowed.
-  ShmProgressEngine(std::byte* memory, const ShmLayout& layout, int rank, int size);
+  /// `memory` has layout.total_bytes() and is shared by `members`, ascending, of which `rank` is one.
+  /// Messages of the group's other ranks go through `others`, which is null where there are none. Both
+  /// borrowed.
+  ShmProgressEngine(std::byte* memory, const ShmLayout& layout, int rank, const std::vector<int>& members,
+                    p2p::PolledMessages* others);
 
   void set_patience(p2p::Patience patience) noexcept { patience_ = patience; }
 
@@ -83,13 +86,17 @@ class ShmProgressEngine {
     bool held = false;                    ///< the front of `in` is being read in place
   };
 
-  Peer& peer_of(int rank) noexcept {
-    return peers_[static_cast<std::size_t>(rank < rank_ ? rank : rank - 1)];
-  }
+  /// Null: of another machine.
+  Peer* peer_of(int rank) noexcept;
   void expect(int peer, const Expected& expected, int& pending);
-  /// Looks on until `over()`, which takes what it looks for.
+  /// Looks on until `over()`, which takes what it looks for. `anyone`: that may come from any rank.
   template <class Over>
-  void wait_until(Over over, p2p::Watchdog& watchdog);
+  void wait_until(Over over, bool anyone, p2p::Watchdog& watchdog);
+  /// Sleeps until there may be something to look at, for about `nap` where nothing would end a longer sleep.
+  template <class Over>
+  void sleep(Duration nap, bool anyone, Over over);
+  int try_take_any(std::uint64_t tag);
+  bool has_work() const noexcept;
   /// True when anything moved.
   bool progress();
   static bool flush(Peer& peer) noexcept;
@@ -98,10 +105,11 @@ class ShmProgressEngine {
   /// Says on which core this rank is, and whether another was on it when it said so.
   bool shares_its_core() noexcept;
 
-  const int rank_;
   std::atomic_ref<std::uint32_t> failed_;
   EventCount own_events_;
-  std::vector<Peer> peers_;  ///< all but this rank
+  std::vector<Peer> peers_;    ///< all of this machine but this rank
+  std::vector<int> index_of_;  ///< in peers_, by rank; -1: not there
+  p2p::PolledMessages* const others_;
   p2p::Patience patience_ = p2p::Patience::none;
   std::uint32_t core_ = 0;    ///< as this rank said last
   std::size_t next_any_ = 0;  ///< index of the peer at which take_any() looks first

@@ -1,7 +1,9 @@
 #include "collectives/shm/shm_transport.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
+#include <numeric>
 #include <utility>
 
 #include "collectives/p2p/engine_buffer.h"
@@ -41,16 +43,34 @@ class ShmReceiveBuffers final : public p2p::ReceiveBuffers {
   int pending_ = 0;
 };
 
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 }  // namespace
 
+// All cores of the machine count, not those this process is bound to: bound ranks have cores of their own.
 ShmTransport::ShmTransport(std::unique_ptr<p2p::Context> context, std::shared_ptr<const SharedMemory> memory,
                            const ShmLayout& layout)
-    : context_(std::move(context)),
+    : others_(nullptr),
+      medium_("shared memory"),
+      context_(std::move(context)),
       memory_(std::move(memory)),
       layout_(layout),
-      engine_(memory_->data(), layout_, context_->rank(), context_->size()),
-      // All cores of the machine, not those this process is bound to: bound ranks have cores of their own.
+      engine_(memory_->data(), layout_, context_->rank(), all_ranks(context_->size()), nullptr),
       has_core_(context_->size() <= ::sysconf(_SC_NPROCESSORS_ONLN)) {}
+
+ShmTransport::ShmTransport(std::unique_ptr<p2p::Transport> met, std::shared_ptr<const SharedMemory> memory,
+                           const ShmLayout& layout, const std::vector<int>& members)
+    : others_(static_cast<int>(members.size()) < met->size() ? met->polled() : nullptr),
+      medium_(others_ == nullptr ? "shared memory" : fmt::format("shared memory and {}", met->medium())),
+      context_(std::move(met)),
+      memory_(std::move(memory)),
+      layout_(layout),
+      engine_(memory_->data(), layout_, context_->rank(), members, others_),
+      has_core_(static_cast<long>(members.size()) <= ::sysconf(_SC_NPROCESSORS_ONLN)) {}
 
 void ShmTransport::set_patient(bool patient) noexcept {
   engine_.set_patience(!patient    ? p2p::Patience::none

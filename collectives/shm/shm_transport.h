@@ -1,5 +1,5 @@
-// Messages through memory that the ranks of one machine share. Everything else (who is there, who is gone,
-// new groups) stays with the transport by which they met.
+// Messages through memory between ranks of one machine, and to all others the way by which the group met.
+// Everything else (who is there, who is gone, new groups) stays with that in any case.
 #pragma once
 
 #include <memory>
@@ -14,14 +14,18 @@ namespace dtrain {
 
 class ShmTransport final : public p2p::Transport {
  public:
-  /// `memory` is shared by all ranks of `met`, and zeros.
+  /// `memory`, zeros at first, is shared by all ranks of `context`.
   ShmTransport(std::unique_ptr<p2p::Context> context, std::shared_ptr<const SharedMemory> memory,
                const ShmLayout& layout);
+  /// `memory` is shared by `members` of the group, ascending, this rank among them; where there are more
+  /// ranks, messages to them go through `met`, which must be polled().
+  ShmTransport(std::unique_ptr<p2p::Transport> met, std::shared_ptr<const SharedMemory> memory,
+               const ShmLayout& layout, const std::vector<int>& members);
 
   int rank() const noexcept override { return context_->rank(); }
   int size() const noexcept override { return context_->size(); }
   std::string_view name() const noexcept override { return context_->name(); }
-  std::string_view medium() const noexcept override { return "shared memory"; }
+  std::string_view medium() const noexcept override { return medium_; }
   const std::string& host_of(int rank) const noexcept override { return context_->host_of(rank); }
   std::size_t segment_bytes() const noexcept override { return layout_.slot_bytes(); }
   void set_patient(bool patient) noexcept override;
@@ -38,11 +42,13 @@ class ShmTransport final : public p2p::Transport {
   }
 
  private:
+  p2p::PolledMessages* const others_;  ///< null: all ranks share the memory
+  const std::string medium_;
   const std::unique_ptr<p2p::Context> context_;
   const std::shared_ptr<const SharedMemory> memory_;
   const ShmLayout layout_;
   ShmProgressEngine engine_;
-  const bool has_core_;  ///< the machine has a core for each rank
+  const bool has_core_;  ///< the machine has a core for each rank on it
 };
 
 }  // namespace dtrain

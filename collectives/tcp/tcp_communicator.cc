@@ -38,7 +38,7 @@ std::unique_ptr<Communicator> make_tcp_communicator(const Bootstrap& bootstrap, 
                           listening_host(bootstrap),
                           bootstrap.token,
                           bootstrap.protection,
-                          bootstrap.share_memory,
+                          bootstrap.locality,
                           &log};
   return p2p::make_p2p_communicator(
       tcp::make_tcp_endpoints(site, bootstrap.rank, bootstrap.size, bootstrap.name,

@@ -44,18 +44,24 @@ void TcpProgressEngine::wait(const int& pending, p2p::Watchdog& watchdog) {
 }
 
 int TcpProgressEngine::take_any(std::uint64_t tag, p2p::Watchdog& watchdog) {
-  Link* found = nullptr;
-  const auto look = [&] {
-    for (std::size_t step = 0; step < links_.size() && found == nullptr; ++step) {
-      Link& link = links_[(next_any_ + step) % links_.size()];
-      if (link.front_has(tag)) found = &link;
-    }
-    return found != nullptr;
-  };
-  wait_until(look, true, watchdog);
-  found->drop_front();
-  next_any_ = static_cast<std::size_t>(found - links_.data()) + 1;
-  return found->rank();
+  int from = -1;
+  wait_until([&] { return (from = try_take_any(tag)) >= 0; }, true, watchdog);
+  return from;
+}
+
+int TcpProgressEngine::try_take_any(std::uint64_t tag) {
+  for (std::size_t step = 0; step < links_.size(); ++step) {
+    const std::size_t index = (next_any_ + step) % links_.size();
+    if (!links_[index].front_has(tag)) continue;
+    links_[index].drop_front();
+    next_any_ = index + 1;
+    return links_[index].rank();
+  }
+  return -1;
+}
+
+bool TcpProgressEngine::has_work() const noexcept {
+  return std::ranges::any_of(links_, [](const Link& link) { return link.sends() || link.expects(); });
 }
 
 template <class Over>
@@ -82,7 +88,7 @@ void TcpProgressEngine::check_peers() {
 
 bool TcpProgressEngine::progress() {
   const bool few = links_.size() <= kFewLinks;
-  if (!few) poll_links(std::chrono::milliseconds(0), false);
+  if (!few) poll_links(Duration::zero(), false);
   bool moved = false;
   for (std::size_t i = 0; i < links_.size(); ++i) {
     Link& link = links_[i];
@@ -95,7 +101,7 @@ bool TcpProgressEngine::progress() {
 }
 
 // A link that holds a frame nobody expects yet would say forever that there is something to read.
-void TcpProgressEngine::poll_links(std::chrono::milliseconds limit, bool anyone) {
+void TcpProgressEngine::poll_links(Duration limit, bool anyone) {
   polled_.clear();
   for (const Link& link : links_) {
     int events = 0;
@@ -104,7 +110,9 @@ void TcpProgressEngine::poll_links(std::chrono::milliseconds limit, bool anyone)
     // A negative descriptor is not looked at.
     polled_.push_back({events == 0 ? -1 : link.fd(), static_cast<short>(events), 0});
   }
-  ::poll(polled_.data(), polled_.size(), static_cast<int>(limit.count()));
+  const auto whole = std::chrono::duration_cast<std::chrono::seconds>(limit);
+  const timespec longest{whole.count(), (limit - whole).count()};
+  ::ppoll(polled_.data(), polled_.size(), &longest, nullptr);
 }
 
 void TcpProgressEngine::forget(const int& pending) noexcept {

@@ -12,21 +12,25 @@
 namespace dtrain::tcp {
 
 /// Used by one thread at a time. `pending` is as for a Link.
-class TcpProgressEngine {
+class TcpProgressEngine final : public p2p::PolledMessages {
  public:
   /// `connections` by rank; none to this rank itself.
   TcpProgressEngine(int rank, std::vector<std::optional<net::SecureStream>> connections);
 
   void set_patience(p2p::Patience patience) noexcept { patience_ = patience; }
 
-  void send(int peer, std::uint64_t tag, const std::byte* data, std::size_t bytes, int& pending);
-  void receive(int peer, std::uint64_t tag, std::byte* data, std::size_t bytes, int& pending);
+  void send(int peer, std::uint64_t tag, const std::byte* data, std::size_t bytes, int& pending) override;
+  void receive(int peer, std::uint64_t tag, std::byte* data, std::size_t bytes, int& pending) override;
   /// As Transport::take_any.
   int take_any(std::uint64_t tag, p2p::Watchdog& watchdog);
   /// Blocks until `pending` is 0. Throws what `watchdog` throws, and LinkLost.
   void wait(const int& pending, p2p::Watchdog& watchdog);
-  /// Drops the messages that count into `pending`.
-  void forget(const int& pending) noexcept;
+  void forget(const int& pending) noexcept override;
+  bool has_work() const noexcept override;
+  bool progress() override;
+  void check_peers() override;
+  int try_take_any(std::uint64_t tag) override;
+  void sleep(Duration longest, bool anyone) override { poll_links(longest, anyone); }
   /// Ranks whose end of the connection is closed or broken.
   std::vector<int> lost_peers() noexcept;
   /// Pending and later messages fail, here and at the peers.
@@ -39,11 +43,8 @@ class TcpProgressEngine {
   /// Looks on until `over()`. `anyone`: what it looks for may come from any rank.
   template <class Over>
   void wait_until(Over over, bool anyone, p2p::Watchdog& watchdog);
-  bool progress();
-  /// Throws LinkLost when a peer is gone, though what it sent before may still be here. Looks now and then.
-  void check_peers();
   /// Asks the kernel which links can move, for at most `limit`.
-  void poll_links(std::chrono::milliseconds limit, bool anyone);
+  void poll_links(Duration limit, bool anyone);
 
   const int rank_;
   std::vector<Link> links_;             ///< all but this rank

@@ -61,7 +61,7 @@ p2p::Endpoints make_tcp_endpoints(const TcpSite& site, int rank, int size, const
   endpoints.transport =
       std::make_unique<TcpTransport>(site, rank, wire_up(site, rank, size, prefix, deadline));
   endpoints.oob = std::make_unique<StoreOobKv>(*site.store, prefix, rank);
-  return prefer_shared_memory(std::move(endpoints), prefix, site.share_memory, deadline);
+  return prefer_shared_memory(std::move(endpoints), prefix, site.locality, deadline);
 }
 
 }  // namespace dtrain::tcp

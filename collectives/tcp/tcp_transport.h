@@ -28,6 +28,7 @@ class TcpTransport final : public p2p::Transport {
   int take_any(std::uint64_t tag, p2p::Watchdog& watchdog) override {
     return engine_.take_any(tag, watchdog);
   }
+  p2p::PolledMessages* polled() noexcept override { return &engine_; }
   std::vector<int> lost_peers() noexcept override { return engine_.lost_peers(); }
   void close(bool failed) noexcept override;
   p2p::Endpoints split(const std::vector<int>& members, const std::string& name,

@@ -10,6 +10,7 @@
 #include "cluster/net/secure_stream.h"
 #include "cluster/net/token.h"
 #include "cluster/store/store.h"
+#include "collectives/locality.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 
@@ -22,7 +23,7 @@ struct TcpSite {
   std::string listening_host;  ///< the address of this machine that the others can reach
   std::optional<Token> token;  ///< the job's secret
   Protection protection = Protection::authenticate;
-  bool share_memory = true;
+  Locality locality = {};
   Log* log = nullptr;  ///< borrowed
 };
 

@@ -61,10 +61,10 @@ std::unique_ptr<Communicator> make_thread_communicator(const Bootstrap& bootstra
         "run_thread_ranks(), or give all of them one make_thread_rendezvous()");
   }
   auto group = bootstrap.rendezvous->join(bootstrap.name, bootstrap.rank, bootstrap.size, bootstrap.host,
-                                          Deadline::after(bootstrap.timeout));
+                                          bootstrap.locality, Deadline::after(bootstrap.timeout));
   return p2p::make_p2p_communicator(
-      make_thread_endpoints(bootstrap.rendezvous, std::move(group), bootstrap.rank), bootstrap.name,
-      bootstrap.timeout, log, bootstrap.spans);
+      make_thread_endpoints(bootstrap.rendezvous, std::move(group), bootstrap.rank, bootstrap.locality),
+      bootstrap.name, bootstrap.timeout, log, bootstrap.spans);
 }
 
 void run_thread_ranks(int size, const ThreadRanksOptions& options, Log& log,

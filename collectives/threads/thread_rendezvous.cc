@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "collectives/p2p/call.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -26,8 +27,9 @@ class ThreadOobKv final : public p2p::OobKv {
 /// Threads are not lost one by one: who gives up takes leave, which the others see as any other call.
 class ThreadContext final : public p2p::Context {
  public:
-  ThreadContext(std::shared_ptr<ThreadRendezvous> rendezvous, std::shared_ptr<ThreadGroup> group, int rank)
-      : rendezvous_(std::move(rendezvous)), group_(std::move(group)), rank_(rank) {}
+  ThreadContext(std::shared_ptr<ThreadRendezvous> rendezvous, std::shared_ptr<ThreadGroup> group, int rank,
+                const Locality& locality)
+      : rendezvous_(std::move(rendezvous)), group_(std::move(group)), rank_(rank), locality_(locality) {}
 
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return group_->size(); }
@@ -38,23 +40,26 @@ class ThreadContext final : public p2p::Context {
   p2p::Endpoints split(const std::vector<int>& members, const std::string& name,
                        const Deadline& deadline) override {
     const int rank = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin());
-    auto part =
-        rendezvous_->join(name, rank, static_cast<int>(members.size()), group_->host_of(rank_), deadline);
-    return make_thread_endpoints(rendezvous_, std::move(part), rank);
+    auto part = rendezvous_->join(name, rank, static_cast<int>(members.size()), group_->host_of(rank_),
+                                  locality_, deadline);
+    return make_thread_endpoints(rendezvous_, std::move(part), rank, locality_);
   }
 
  private:
   const std::shared_ptr<ThreadRendezvous> rendezvous_;
   const std::shared_ptr<ThreadGroup> group_;
   const int rank_;
+  const Locality locality_;
 };
 
 }  // namespace
 
-ThreadGroup::ThreadGroup(int size)
+ThreadGroup::ThreadGroup(int size, AllReduceAlgorithm all_reduce)
     : layout_(size),
       memory_(std::make_shared<const SharedMemory>(SharedMemory::within_process(layout_.total_bytes()))),
+      all_reduce_(all_reduce),
       hosts_(static_cast<std::size_t>(size)),
+      identities_(static_cast<std::size_t>(size)),
       records_(static_cast<std::size_t>(size)) {}
 
 void ThreadGroup::put_record(int rank, std::string_view record) {
@@ -78,11 +83,17 @@ std::optional<std::string> ThreadGroup::failure() const {
   return failure_;
 }
 
+std::shared_ptr<const p2p::CollectivePlan> ThreadGroup::plan() const {
+  return std::make_shared<const p2p::CollectivePlan>(p2p::Topology(identities_), all_reduce_,
+                                                     p2p::GroupCosts{}, layout_.slot_bytes());
+}
+
 std::shared_ptr<ThreadGroup> ThreadRendezvous::join(const std::string& name, int rank, int size,
-                                                    const std::string& host, const Deadline& deadline) {
+                                                    const std::string& host, const Locality& locality,
+                                                    const Deadline& deadline) {
   std::unique_lock lock(mutex_);
   std::shared_ptr<ThreadGroup>& forming = forming_[name];
-  if (!forming) forming = std::make_shared<ThreadGroup>(size);
+  if (!forming) forming = std::make_shared<ThreadGroup>(size, locality.all_reduce);
   const std::shared_ptr<ThreadGroup> group = forming;
   std::string& place = group->hosts_[static_cast<std::size_t>(rank < group->size() ? rank : 0)];
   if (group->size() != size || !place.empty()) {
@@ -90,7 +101,14 @@ std::shared_ptr<ThreadGroup> ThreadRendezvous::join(const std::string& name, int
         fmt::format("backend threads, group '{}': expected {} different ranks, got {} as rank {} of {}", name,
                     group->size(), place.empty() ? "a thread" : "a second thread", rank, size));
   }
+  if (group->all_reduce_ != locality.all_reduce) {
+    throw UsageError(
+        fmt::format("backend threads, group '{}': expected the all_reduce algorithm {}, got {} on "
+                    "rank {}",
+                    name, name_of(group->all_reduce_), name_of(locality.all_reduce), rank));
+  }
   place = host;
+  group->identities_[static_cast<std::size_t>(rank)] = p2p::group_fingerprint(locality.host_identity);
   if (++group->arrived_ == size) {
     forming_.erase(name);
     complete_.notify_all();
@@ -116,13 +134,15 @@ std::shared_ptr<ThreadGroup> ThreadRendezvous::join(const std::string& name, int
 }
 
 p2p::Endpoints make_thread_endpoints(std::shared_ptr<ThreadRendezvous> rendezvous,
-                                     std::shared_ptr<ThreadGroup> group, int rank) {
+                                     std::shared_ptr<ThreadGroup> group, int rank, const Locality& locality) {
   p2p::Endpoints endpoints;
+  endpoints.plan = group->plan();
   endpoints.oob = std::make_unique<ThreadOobKv>(group, rank);
   const auto memory = group->memory();
   const ShmLayout layout = group->layout();
   endpoints.transport = std::make_unique<ShmTransport>(
-      std::make_unique<ThreadContext>(std::move(rendezvous), std::move(group), rank), memory, layout);
+      std::make_unique<ThreadContext>(std::move(rendezvous), std::move(group), rank, locality), memory,
+      layout);
   return endpoints;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "collectives/p2p/algorithm/tree.h"
 #include "runtime/autograd/fork.h"
 #include "runtime/autograd/node.h"
 #include "runtime/base/error.h"
@@ -33,8 +34,8 @@ std::vector<std::int64_t> places_of(std::int64_t rows, std::int64_t parts) {
   return places;
 }
 
-/// A replica's gradient on its way to the parameter that learns: copied or added to where it stays, with
-/// nothing in between where devices share memory.
+/// A replica's gradient on its way to its parent's, at last to the parameter that learns: copied or added to
+/// where it stays, with nothing in between where devices share memory.
 void bring_home(const Tensor& grad, const std::shared_ptr<Device>& home, GradSink& sink) {
   if (sink.options().create_graph) return sink.deliver(0, grad.to(home));
   if (const auto total = sink.accumulator(0)) {
@@ -132,24 +133,40 @@ std::vector<std::shared_ptr<Device>> ReplicatedModule::devices() const {
   return devices;
 }
 
-// A replica's parameters become the results of operations on those that learn. The last replica's come first:
-// backward meets them in reverse, so gradients are added up in the order of the replicas.
+// A replica's parameters become the results of operations on those of its parent in the tree by which ranks
+// add up, so its gradients are added to those there: the bits of data parallelism. Backward meets operations
+// in reverse: a parent's are made before its children's, and those of the larger children first.
 void ReplicatedModule::replicate(std::size_t used) {
-  for (std::size_t j = used; j-- > 0;) {
-    if (replicas_[j].network == learning_) continue;
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      const Tensor& source = parameters_[i].second;
-      Tensor& copy = replica_state_[j][i].second;
-      traffic_->parameters += bytes_of(source);
-      const Tensor recorded =
-          record("replicate", copy.detach(), {source},
-                 [home = source.shared_device(), traffic = traffic_](const Tensor& grad, GradSink& sink) {
-                   traffic->gradients += bytes_of(grad);
-                   bring_home(grad, home, sink);
-                 });
-      copy.attach(recorded.autograd_state());
-    }
-    if (!copies_itself(j)) copy_parameters(j);
+  replicate_children(0, used);
+  if (replicas_.front().network != learning_) replicate_from(parameters_, 0);
+  for (std::size_t j = 0; j < used; ++j) {
+    if (replicas_[j].network != learning_ && !copies_itself(j)) copy_parameters(j);
+  }
+}
+
+// Replica 0 stands for the parameters that learn, wherever they are.
+void ReplicatedModule::replicate_children(int parent, std::size_t used) {
+  const auto place = p2p::tree_place(static_cast<int>(replicas_.size()), parent);
+  for (auto child = place.children.rbegin(); child != place.children.rend(); ++child) {
+    const auto replica = static_cast<std::size_t>(child->begin);
+    if (replica >= used) continue;
+    replicate_from(parent == 0 ? parameters_ : replica_state_[static_cast<std::size_t>(parent)], replica);
+    replicate_children(child->begin, used);
+  }
+}
+
+void ReplicatedModule::replicate_from(const NamedTensors& sources, std::size_t replica) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor& source = sources[i].second;
+    Tensor& copy = replica_state_[replica][i].second;
+    traffic_->parameters += bytes_of(source);
+    const Tensor recorded =
+        record("replicate", copy.detach(), {source},
+               [home = source.shared_device(), traffic = traffic_](const Tensor& grad, GradSink& sink) {
+                 traffic->gradients += bytes_of(grad);
+                 bring_home(grad, home, sink);
+               });
+    copy.attach(recorded.autograd_state());
   }
 }
 

@@ -42,10 +42,10 @@ struct ReplicaTraffic {
 /// Has the names, parameters and buffers of the network that learns, so that whatever trains that can train
 /// this. In training each call copies its parameters to the other replicas, which run in threads of their
 /// own; outputs come together on the first replica's device, in the order of the rows. The gradient of a
-/// parameter is the sum over the replicas in their order. Buffers (running statistics) that survive are the
-/// first replica's. Outputs have the rows of the batch as their first dimension, or are parameters, of which
-/// the first replica's is handed on. In evaluation the network that learns computes alone. Used by one
-/// thread.
+/// parameter is the sum over the replicas, along the tree of data parallelism. Buffers (running statistics)
+/// that survive are the first replica's. Outputs have the rows of the batch as their first dimension, or are
+/// parameters, of which the first replica's is handed on. In evaluation the network that learns computes
+/// alone. Used by one thread.
 class ReplicatedModule final : public MultiModule {
  public:
   /// `learning`: the network that is trained, on a device of its own (the host) or, as one of `replicas`, on
@@ -67,6 +67,8 @@ class ReplicatedModule final : public MultiModule {
   void adopt();
   void check_alike(const Replica& replica) const;
   void replicate(std::size_t used);
+  void replicate_children(int parent, std::size_t used);
+  void replicate_from(const NamedTensors& sources, std::size_t replica);
   /// Whether run() copies its parameters.
   bool copies_itself(std::size_t replica) const;
   void copy_parameters(std::size_t replica);

@@ -21,16 +21,19 @@ Message refusal(Status status, std::string why) {
 /// Of all workers, each divided before they are added up in the workers' order: the bits of data parallelism.
 /// Who did not use the key counts as zero; undefined where nobody did.
 Tensor average_of(const std::vector<Tensor>& terms) {
-  std::vector<const void*> operands;
-  Tensor sum;
+  std::vector<p2p::Operand> operands;
+  Tensor sum, zeros;
   for (const Tensor& term : terms) {
     if (!term.defined()) continue;
+    if (!sum.defined()) sum = term;
     if (terms.size() > 1)
       term.device().kernels().affine(term.view(), 1.0 / static_cast<double>(terms.size()), 0.0, term.view());
-    operands.push_back(term.view().data);
-    if (!sum.defined()) sum = term;
   }
   if (!sum.defined()) return sum;
+  for (const Tensor& term : terms) {
+    if (!term.defined() && !zeros.defined()) zeros = Tensor::zeros_like(sum);
+    operands.push_back({(term.defined() ? term : zeros).view().data});
+  }
   p2p::reduce(sum.dtype(), ReduceOp::sum, sum.view().data, operands, static_cast<std::size_t>(sum.numel()));
   return sum;
 }

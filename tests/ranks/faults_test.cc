@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <thread>
 #include <vector>
 
@@ -346,17 +347,24 @@ TEST_P(Faults, LeavingEarlyIsFound) {
 }
 
 std::string name_of_case(const testing::TestParamInfo<Case>& one) {
-  return fmt::format("{}{}", one.param.backend, one.param.size);
+  std::string name = fmt::format("{}{}", one.param.backend, one.param.size);
+  std::ranges::replace(name, ' ', '_');
+  return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, Faults,
                          testing::Values(Case{"tcp", 2}, Case{"tcp", 4}, Case{"gloo", 3}, Case{"mpi", 3},
-                                         Case{"tcp_shm", 4}, Case{"mpi_shm", 3}, Case{"threads", 4}),
+                                         Case{"tcp_shm", 4}, Case{"mpi_shm", 3}, Case{"threads", 4},
+                                         Case{"tcp_shm hierarchical halves", 4},
+                                         Case{"threads hierarchical dealt", 6}, Case{"threads ring one", 4},
+                                         Case{"threads tree one", 4}),
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(Worlds, LateThreads, testing::Values(Case{"threads", 3}), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Worlds, LostProcesses,
                          testing::Values(Case{"tcp", 2}, Case{"tcp", 4}, Case{"gloo", 3}, Case{"mpi", 3},
-                                         Case{"tcp_shm", 2}, Case{"tcp_shm", 4}, Case{"mpi_shm", 3}),
+                                         Case{"tcp_shm", 2}, Case{"tcp_shm", 4}, Case{"mpi_shm", 3},
+                                         Case{"tcp_shm hierarchical halves", 4},
+                                         Case{"tcp_shm ring pairs", 4}, Case{"tcp_shm tree pairs", 3}),
                          name_of_case);
 
 }  // namespace

@@ -3,9 +3,9 @@
     python tests/ranks/numpy_oracle.py build/ci/tests/dtrain_record_collectives          # the cases of CI
     python tests/ranks/numpy_oracle.py build/ci/tests/dtrain_record_collectives --all    # large counts everywhere
 
-Reductions go by rank; float16 and bfloat16 are added up in float32 and rounded once, by NCCL's stand-in after each
-rank. Where a reduction gives NaN any NaN will do. It prints a table: backend, world, results compared, wrong. The
-comparison is tested itself: one bit of one result of every kind is turned over.
+Reductions go along one tree over the ranks; float16 and bfloat16 are added up in float32 and rounded once. NCCL's
+stand-in goes by rank and rounds after each. Where a reduction gives NaN any NaN will do. It prints a table: backend,
+world, results compared, wrong. The comparison is tested itself: one bit of one result of every kind is turned over.
 """
 
 import argparse
@@ -24,7 +24,8 @@ FLOATS = ["float32", "float64", "float16", "bfloat16"]
 DTYPES = FLOATS + ["int64", "int32", "int16", "int8", "uint8", "bool"]
 STORED = {"bfloat16": "uint16", "bool": "uint8"}  # what NumPy has no name for, or would not tell 1 from 2
 NOT_IN_NCCL = ["int16", "bool"]
-BACKENDS = ["self", "threads", "tcp", "tcp_shm", "gloo", "gloo_shm", "mpi", "mpi_shm", "nccl", "nccl_host"]
+BACKENDS = ["self", "threads", "tcp", "tcp_shm", "gloo", "gloo_shm", "mpi", "mpi_shm", "nccl", "nccl_host",
+            "threads ring one", "threads tree one", "tcp_shm hierarchical pairs"]
 WORLDS = [1, 2, 3, 4, 7]
 LARGE = 200_003
 REDUCTIONS = ["all_reduce", "reduce_scatter", "reduce"]
@@ -69,10 +70,18 @@ def combine(dtype, op, contributions, rounds_each_time):
     }
 
     def step(total, contribution):
-        total = operations[op](total, widen(dtype, contribution))
-        return widen(dtype, narrow(dtype, total)) if rounds_each_time else total
+        total = operations[op](total, contribution)
+        return widen(dtype, narrow(dtype, total))
 
-    return narrow(dtype, functools.reduce(step, contributions[1:], widen(dtype, contributions[0])))
+    def along_the_tree(terms):  # the largest power of two below their number is on the left
+        if len(terms) == 1:
+            return terms[0]
+        left = 1 << (len(terms) - 1).bit_length() - 1
+        return operations[op](along_the_tree(terms[:left]), along_the_tree(terms[left:]))
+
+    wide = [widen(dtype, contribution) for contribution in contributions]
+    # NCCL's order is its own; the emulated one adds by rank.
+    return narrow(dtype, functools.reduce(step, wide[1:], wide[0]) if rounds_each_time else along_the_tree(wide))
 
 
 class Rank:
@@ -228,7 +237,7 @@ def main():
     arguments = parser.parse_args()
     numpy.seterr(all="ignore")  # overflow and NaN are among the cases
     tallies, seen, missed = [], set(), []
-    print(f"{'backend':<10} {'world':>5} {'results':>8} {'elements':>12} {'wrong':>6}")
+    print(f"{'backend':<26} {'world':>5} {'results':>8} {'elements':>12} {'wrong':>6}")
     for backend in arguments.backends.split(","):
         for world in [1] if backend == "self" else [int(world) for world in arguments.worlds.split(",")]:
             tally = Tally()
@@ -237,7 +246,7 @@ def main():
                     if record(arguments.program, folder, backend, world, dtypes, counts):
                         compare_world(pathlib.Path(folder), backend, world, tally)
             note = "" if tally.results else "   not in this build"
-            print(f"{backend:<10} {world:>5} {tally.results:>8} {tally.elements:>12} {tally.wrong:>6}{note}", flush=True)
+            print(f"{backend:<26} {world:>5} {tally.results:>8} {tally.elements:>12} {tally.wrong:>6}{note}", flush=True)
             tallies.append(tally)
             seen |= tally.damage_seen
             missed += tally.damage_missed

@@ -1,5 +1,5 @@
 // Every operation, on every backend, for several world sizes, counts and dtypes, against one plain reference:
-// the contributions combined in rank order, in float32 for bf16.
+// the contributions combined along the tree over the ranks, in float32 for bf16.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -103,8 +103,8 @@ std::string many_at_once(Rank& self) {
   for (auto& work : works) work->wait(kSoon);
   for (int i = 0; i < 40; ++i) {
     const auto& got = data[static_cast<std::size_t>(i)];
-    float expected = value<float>(i, 3);
-    for (int r = 1; r < self.size(); ++r) expected += value<float>(r + i, 3);
+    const float expected = along_the_tree<float>(0, self.size(), ReduceOp::sum,
+                                                 [&](int rank) { return value<float>(rank + i, 3); });
     if (got[3] != expected) return fmt::format("call {}: got {}, expected {}", i, got[3], expected);
   }
   return "ok";
@@ -186,6 +186,10 @@ class Operations : public testing::TestWithParam<Case> {
   }
 };
 
+std::string name_of_case(const testing::TestParamInfo<Case>& one) {
+  return fmt::format("{}{}", one.param.backend, one.param.size);
+}
+
 TEST_P(Operations, AgreeWithTheReference) { expect_ok("all_operations"); }
 TEST_P(Operations, RunInOrder) { expect_ok("many_at_once"); }
 TEST_P(Operations, MayBeginWhenWaitedFor) { expect_ok("started_by_waiting"); }
@@ -199,12 +203,10 @@ INSTANTIATE_TEST_SUITE_P(Worlds, Operations,
                                          Case{"threads", 4}, Case{"threads", 7}, Case{"tcp_shm", 1},
                                          Case{"tcp_shm", 2}, Case{"tcp_shm", 3}, Case{"tcp_shm", 4},
                                          Case{"tcp_shm", 7}, Case{"mpi_shm", 2}, Case{"mpi_shm", 3}),
-                         [](const auto& one) {
-                           return fmt::format("{}{}", one.param.backend, one.param.size);
-                         });
+                         name_of_case);
 
 TEST(Determinism, SameBitsOnEveryRankRunAndBackend) {
-  for (const int size : {2, 3}) {
+  for (const int size : {2, 3, 5}) {
     const auto first = run_world("tcp", size, "digest");
     for (const auto& verdict : first) EXPECT_EQ(verdict, first[0]);
     EXPECT_EQ(run_world("tcp", size, "digest"), first);
@@ -213,6 +215,9 @@ TEST(Determinism, SameBitsOnEveryRankRunAndBackend) {
     }
     EXPECT_EQ(run_world("tcp_shm", size, "digest"), first);
     EXPECT_EQ(run_world("threads", size, "digest"), first);
+    for (const char* backend : {"threads ring one", "threads tree one", "threads hierarchical pairs"}) {
+      EXPECT_EQ(run_world(backend, size, "digest"), first) << backend;
+    }
     if (has_backend("mpi")) {
       EXPECT_EQ(run_world("mpi", size, "digest"), first);
     }

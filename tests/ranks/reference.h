@@ -1,5 +1,5 @@
-// What every collective is compared with: values that any rank can compute, combined in rank order, in
-// float32 for bf16 and fp16.
+// What every collective is compared with: values that any rank can compute, combined along the tree over
+// the ranks, in float32 for bf16 and fp16.
 #pragma once
 
 #include <fmt/format.h>
@@ -50,14 +50,22 @@ W combine(W a, W b, ReduceOp op) {
   return op == ReduceOp::max ? std::max(a, b) : std::min(a, b);
 }
 
+// Of the contributions of `ranks` ranks from `first` on, along a tree: the largest power of two below their
+// number is on the left.
+template <class T, class Value>
+Wide<T> along_the_tree(int first, int ranks, ReduceOp op, const Value& value_of) {
+  if (ranks == 1) return static_cast<Wide<T>>(value_of(first));
+  int left = 1;
+  while (2 * left < ranks) left *= 2;
+  return combine<Wide<T>>(along_the_tree<T>(first, left, op, value_of),
+                          along_the_tree<T>(first + left, ranks - left, op, value_of), op);
+}
+
 template <class T>
 std::vector<T> reference(int world, std::size_t count, ReduceOp op) {
   std::vector<T> all(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    auto total = static_cast<Wide<T>>(value<T>(0, i));
-    for (int r = 1; r < world; ++r) total = combine<Wide<T>>(total, static_cast<Wide<T>>(value<T>(r, i)), op);
-    all[i] = static_cast<T>(total);
-  }
+  for (std::size_t i = 0; i < count; ++i)
+    all[i] = static_cast<T>(along_the_tree<T>(0, world, op, [&](int rank) { return value<T>(rank, i); }));
   return all;
 }
 

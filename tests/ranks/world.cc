@@ -38,16 +38,46 @@ std::string verdict_path(const std::string& folder, int rank) {
   return fmt::format("{}/rank-{}", folder, rank);
 }
 
+// Whether a rank has a neighbour to share memory with.
+bool has_neighbour(std::string_view hosts, int rank, int size) {
+  for (int other = 0; other < size; ++other) {
+    if (other != rank && host_of_rank(hosts, other, size) == host_of_rank(hosts, rank, size)) return true;
+  }
+  return false;
+}
+
 // Memory that ranks share shows among this process's.
 bool shares_memory() { return read_file("/proc/self/maps").find("memfd:dtrain-ranks") != std::string::npos; }
 
-std::string verdict_of(const Entry& entry, std::string_view backend, const Bootstrap& bootstrap,
+// "tcp_shm": tcp, whose ranks share memory; with an algorithm and hosts behind it, or as a program finds
+// them.
+struct TestedBackend {
+  explicit TestedBackend(std::string_view text) {
+    name = next_word(text);
+    shares = name.ends_with(kShared);
+    if (shares) name.remove_suffix(kShared.size());
+    if (!text.empty()) algorithm = next_word(text);
+    hosts = text;
+  }
+  static std::string_view next_word(std::string_view& text) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    return word;
+  }
+  static constexpr std::string_view kShared = "_shm";
+  std::string_view name, algorithm = "auto", hosts;
+  bool shares = false;
+};
+
+std::string verdict_of(const Entry& entry, const TestedBackend& tested, const Bootstrap& bootstrap,
                        const std::string& folder) {
   NullLog log;
+  const std::string_view backend = tested.name;
+  const bool shares = has_neighbour(tested.hosts, bootstrap.rank, bootstrap.size);
   try {
     Rank rank{make_communicator(backend_named(backend), bootstrap, log), folder, bootstrap};
     const bool are_processes = backend == "tcp" || backend == "gloo" || backend == "mpi";
-    if (are_processes && shares_memory() != (bootstrap.share_memory && bootstrap.size > 1))
+    if (are_processes && shares_memory() != (bootstrap.locality.share_memory && shares))
       return "memory is shared where it should not be, or is not";
     return entry.scenario(rank);
   } catch (const std::exception& error) {
@@ -55,21 +85,14 @@ std::string verdict_of(const Entry& entry, std::string_view backend, const Boots
   }
 }
 
-// "tcp_shm": tcp, whose ranks share memory.
-struct TestedBackend {
-  explicit TestedBackend(std::string_view text) : shares(text.ends_with(kShared)) {
-    name = shares ? text.substr(0, text.size() - kShared.size()) : text;
-  }
-  static constexpr std::string_view kShared = "_shm";
-  std::string_view name;
-  bool shares;
-};
-
 Bootstrap bootstrap_of(const Entry& entry, int rank, int size, const TestedBackend& backend) {
   Bootstrap bootstrap;
   bootstrap.rank = rank;
   bootstrap.size = size;
-  bootstrap.share_memory = backend.shares;
+  bootstrap.locality.share_memory = backend.shares;
+  bootstrap.locality.all_reduce = all_reduce_algorithm_named(backend.algorithm);
+  if (!backend.hosts.empty())
+    bootstrap.locality.host_identity = fmt::format("host {}", host_of_rank(backend.hosts, rank, size));
   bootstrap.timeout = entry.options.call_timeout;
   bootstrap.token = entry.options.token;
   bootstrap.protection = entry.options.protection;
@@ -99,7 +122,7 @@ void run_store_rank(const Entry& entry, const TestedBackend& backend, Listener& 
     gpu = make_device(fmt::format("cuda:{}", rank));
     bootstrap.device = gpu.get();
   }
-  write_file(verdict_path(folder, rank), verdict_of(entry, backend.name, bootstrap, folder));
+  write_file(verdict_path(folder, rank), verdict_of(entry, backend, bootstrap, folder));
   if (server) server->wait_until_clients(1, Deadline::after(seconds(3)));
 }
 
@@ -131,7 +154,7 @@ int run_mpi_rank(const std::string& name, const TestedBackend& backend, const st
   const Placement placement = detect_mpi(current_environment());
   const int rank = placement.rank.value(), size = placement.world_size.value();
   write_file(verdict_path(folder, rank),
-             verdict_of(entry, "mpi", bootstrap_of(entry, rank, size, backend), folder));
+             verdict_of(entry, backend, bootstrap_of(entry, rank, size, backend), folder));
   return 0;
 }
 
@@ -143,7 +166,7 @@ void run_threads_world(const Entry& entry, const TestedBackend& backend, int siz
     threads.emplace_back([&, rank] {
       Bootstrap bootstrap = bootstrap_of(entry, rank, size, backend);
       bootstrap.rendezvous = rendezvous;
-      write_file(verdict_path(folder, rank), verdict_of(entry, "threads", bootstrap, folder));
+      write_file(verdict_path(folder, rank), verdict_of(entry, backend, bootstrap, folder));
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -157,6 +180,14 @@ void Rank::publish_pid() const {
 
 int Rank::pid_of(int other) const { return std::stoi(read_file(fmt::format("{}/pid-{}", folder, other))); }
 
+int host_of_rank(std::string_view hosts, int rank, int size) {
+  if (hosts == "pairs") return rank / 2;
+  if (hosts == "halves") return rank < (size + 1) / 2 ? 0 : 1;
+  if (hosts == "dealt") return rank % 2;
+  if (hosts == "lone") return rank == 0 ? 0 : 1;
+  return hosts == "apart" ? rank : 0;
+}
+
 void register_scenario(const std::string& name, Scenario scenario, WorldOptions options) {
   scenarios()[name] = {std::move(scenario), options};
 }
@@ -168,7 +199,7 @@ std::vector<std::string> run_world(std::string_view backend_text, int size, cons
   std::vector<int> codes(static_cast<std::size_t>(size), -1);
   if (backend.name == "self") {
     write_file(verdict_path(folder.path(), 0),
-               verdict_of(entry, "self", bootstrap_of(entry, 0, 1, backend), folder.path()));
+               verdict_of(entry, backend, bootstrap_of(entry, 0, 1, backend), folder.path()));
   } else if (backend.name == "threads") {
     run_threads_world(entry, backend, size, folder.path());
   } else if (backend.name == "tcp" || backend.name == "gloo" || backend.name == "nccl") {

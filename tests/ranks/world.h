@@ -43,9 +43,14 @@ void register_scenario(const std::string& name, Scenario scenario, WorldOptions 
 
 /// `backend` is self, threads (of this process), tcp, gloo or mpi, whose ranks then pass messages as they
 /// would between machines, or one of the last three with _shm behind it, whose ranks share memory; or nccl on
-/// the emulated machine, a GPU a rank (Bootstrap::device). Verdicts by rank; "no verdict, exit code N" for a
-/// rank that died without one.
+/// the emulated machine, a GPU a rank (Bootstrap::device). Behind that may stand an algorithm of all_reduce
+/// and which ranks share a (pretended) host: "threads hierarchical pairs", "tcp_shm ring one"; see
+/// host_of_rank(). Verdicts by rank; "no verdict, exit code N" for a rank that died without one.
 std::vector<std::string> run_world(std::string_view backend, int size, const std::string& scenario);
+
+/// The host of a rank of `size`: "one" for all; "pairs" of neighbours; "halves", blocks of half of the ranks;
+/// "dealt" out in turn to two hosts; "lone": the first rank alone on the first of two; "apart": each its own.
+int host_of_rank(std::string_view hosts, int rank, int size);
 
 /// True when this build can run `backend` (one of run_world()'s).
 bool has_backend(std::string_view backend);

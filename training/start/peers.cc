@@ -222,7 +222,7 @@ Peers::Peers(const Placement& placement, Backend backend, const Environment& env
   bootstrap.token = place_.token();
   bootstrap.protection = find_protection(environment);
   bootstrap.interface = text_or(environment, "GLOO_SOCKET_IFNAME", "");
-  bootstrap.share_memory = wants_shared_memory(environment);
+  bootstrap.locality.share_memory = wants_shared_memory(environment);
   bootstrap.master = place_.master();
   bootstrap.timeout = timeout;
   bootstrap.device = device;

@@ -137,7 +137,7 @@ void run_local_rank(std::string_view backend, Listener& listener, int rank, int 
   StoreClient store(endpoint, {}, Deadline::after(std::chrono::seconds(20)));
   Bootstrap bootstrap;
   bootstrap.rank = rank, bootstrap.size = size, bootstrap.store = &store;
-  bootstrap.share_memory = backend == "gloo";
+  bootstrap.locality.share_memory = backend == "gloo";
   if (backend == "gloo") return run_gloo_rank(bootstrap, folder);
   run_tcp_rank(bootstrap, "127.0.0.1", folder, "tcp through loopback,");
 }
@@ -173,7 +173,7 @@ int run_one_rank(int rank, int size, const Endpoint& master, const std::string& 
   StoreClient store(master, std::move(options), deadline);
   Bootstrap bootstrap;
   bootstrap.rank = rank, bootstrap.size = size, bootstrap.store = &store, bootstrap.token = token;
-  bootstrap.share_memory = false;
+  bootstrap.locality.share_memory = false;
   bootstrap.address = address_towards(master.host, deadline);
   const char* what = std::getenv("BENCH_LINK");
   run_tcp_rank(bootstrap, bootstrap.address, folder, what != nullptr ? what : "tcp");

@@ -184,7 +184,7 @@ TEST(Reduce, BFloat16IsRoundedOnce) {
   // 1 + 2^-8 twice: each alone is lost when sums are rounded to bf16 in between.
   const std::vector<BFloat16> a = {BFloat16(1.0F)}, b = {BFloat16(0.00390625F)}, c = {BFloat16(0.00390625F)};
   std::vector<BFloat16> out(1);
-  const void* in[] = {a.data(), b.data(), c.data()};
+  const Operand in[] = {{a.data()}, {b.data()}, {c.data()}};
   reduce(DType::bf16, ReduceOp::sum, out.data(), in, 1);
   EXPECT_EQ(static_cast<float>(out[0]), 1.0078125F);
 }
@@ -192,7 +192,7 @@ TEST(Reduce, BFloat16IsRoundedOnce) {
 TEST(Reduce, IntegersWrap) {
   std::vector<std::int32_t> a = {std::numeric_limits<std::int32_t>::max()};
   const std::vector<std::int32_t> b = {1};
-  const void* in[] = {a.data(), b.data()};
+  const Operand in[] = {{a.data()}, {b.data()}};
   reduce(DType::i32, ReduceOp::sum, a.data(), in, 1);
   EXPECT_EQ(a[0], std::numeric_limits<std::int32_t>::min());
 }

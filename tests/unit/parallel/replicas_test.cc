@@ -157,7 +157,7 @@ Values train(const Setting& setting) {
 }
 
 TEST(Replicas, GiveTheBitsOfDataParallelism) {
-  for (const int count : {2, 4}) {
+  for (const int count : {2, 4, 8}) {
     const Values expected = train({.ranks = count});
     EXPECT_EQ(train({.devices = count}), expected) << count << " devices against as many ranks";
     EXPECT_EQ(train({.devices = count, .host = true}), expected) << "updated on the host";
