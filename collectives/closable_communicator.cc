@@ -9,7 +9,11 @@
 namespace dtrain {
 
 ClosableCommunicator::ClosableCommunicator(std::unique_ptr<Communicator> open)
-    : open_(std::move(open)), rank_(open_->rank()), size_(open_->size()), backend_(open_->backend()) {}
+    : open_(std::move(open)),
+      rank_(open_->rank()),
+      size_(open_->size()),
+      backend_(open_->backend()),
+      all_reduce_text_(open_->all_reduce_text()) {}
 
 Communicator& ClosableCommunicator::open(std::string_view call, std::string_view label) const {
   if (open_) return *open_;

@@ -14,13 +14,14 @@ class ClosableCommunicator final : public Communicator {
  public:
   explicit ClosableCommunicator(std::unique_ptr<Communicator> open);
 
-  /// Destroys the other one, which takes leave of its ranks. Afterwards rank(), size() and backend() are what
-  /// they were; what concerns other ranks throws UsageError.
+  /// Destroys the other one, which takes leave of its ranks. Afterwards rank(), size(), backend() and
+  /// all_reduce_text() are what they were; what concerns other ranks throws UsageError.
   void close() noexcept { open_.reset(); }
 
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return size_; }
   std::string_view backend() const noexcept override { return backend_; }
+  std::string all_reduce_text() const override { return all_reduce_text_; }
 
   std::unique_ptr<Work> all_reduce(MemorySpan span, ReduceOp op, std::string_view label) override;
   std::unique_ptr<Work> reduce_scatter(MemorySpan input, MemorySpan output, ReduceOp op,
@@ -52,7 +53,7 @@ class ClosableCommunicator final : public Communicator {
 
   std::unique_ptr<Communicator> open_;
   int rank_, size_;
-  std::string backend_;
+  std::string backend_, all_reduce_text_;
 };
 
 }  // namespace dtrain

@@ -74,6 +74,9 @@ class Communicator {
   virtual int size() const noexcept = 0;
   /// "tcp", "gloo", "mpi", "nccl", "threads", "self"
   virtual std::string_view backend() const noexcept = 0;
+  /// How all_reduce goes in this group, for people: "auto on 2 hosts x 4 ranks: hierarchical". Empty where
+  /// the backend's library decides that, or a rank is alone.
+  virtual std::string all_reduce_text() const { return {}; }
 
   /// In place on every rank. bf16 is summed in float32.
   virtual std::unique_ptr<Work> all_reduce(MemorySpan span, ReduceOp op, std::string_view label) = 0;

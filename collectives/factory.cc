@@ -26,6 +26,14 @@ void check_bootstrap(const Bootstrap& bootstrap) {
   }
 }
 
+// NCCL has algorithms of its own.
+void check_all_reduce(AllReduceAlgorithm asked) {
+  if (asked == AllReduceAlgorithm::automatic) return;
+  throw UsageError(fmt::format(
+      "all_reduce algorithm: expected auto with backend nccl, which chooses by itself (NCCL_ALGO), got {}",
+      name_of(asked)));
+}
+
 constexpr std::array<std::string_view, 7> kNames = {"auto", "nccl", "tcp", "gloo", "mpi", "threads", "self"};
 
 Backend choose(const Bootstrap& bootstrap) {
@@ -72,6 +80,7 @@ std::unique_ptr<Communicator> make_communicator(Backend backend, const Bootstrap
                                          complete.rank, complete.size, complete.host, name_of(chosen)));
   switch (chosen) {
     case Backend::nccl:
+      check_all_reduce(bootstrap.locality.all_reduce);
       return make_nccl_communicator(complete, log);
     case Backend::tcp:
       return make_tcp_communicator(complete, log);

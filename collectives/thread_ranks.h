@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 
+#include "collectives/all_reduce_algorithm.h"
 #include "collectives/communicator.h"
 #include "runtime/base/log.h"
 #include "runtime/base/spans.h"
@@ -23,7 +24,8 @@ class ThreadRendezvous;
 std::shared_ptr<ThreadRendezvous> make_thread_rendezvous();
 
 struct ThreadRanksOptions {
-  Duration timeout = std::chrono::minutes(5);         ///< bounds each single call
+  Duration timeout = std::chrono::minutes(5);  ///< bounds each single call
+  AllReduceAlgorithm all_reduce = AllReduceAlgorithm::automatic;
   std::function<SpanRecorder*(int rank)> spans = {};  ///< a rank's Bootstrap::spans; empty: none
 };
 

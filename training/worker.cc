@@ -158,7 +158,7 @@ ExitCode run_worker(const WorkerJob& job, const Placement& placement, const Serv
   if (main->type() == DeviceType::cuda && context.rank == 0)
     notices.emplace([&log](const std::string& text) { log.write(LogLevel::warning, text); });
   Peers peers(placement, config.backend, job.environment, config.connect_timeout, log,
-              context.devices.home.get(), context.tracer.spans(), role, config.update);
+              context.devices.home.get(), context.tracer.spans(), role, config.update, config.all_reduce);
   tell_of_meeting(job.environment);
   const ExitCode code = train_among(job, context, peers.communicator(), peers.servers());
   peers.leave();
@@ -177,8 +177,9 @@ ExitCode run_thread_workers(const WorkerJob& job, const Placement& placement, Wo
   const auto spans_of = [&](int rank) {
     return workers[static_cast<std::size_t>(rank)]->context.tracer.spans();
   };
-  run_thread_ranks(config.thread_workers, {.timeout = config.connect_timeout, .spans = spans_of}, log,
-                   [&](Communicator& ranks) {
+  run_thread_ranks(config.thread_workers,
+                   {.timeout = config.connect_timeout, .all_reduce = config.all_reduce, .spans = spans_of},
+                   log, [&](Communicator& ranks) {
                      const auto rank = static_cast<std::size_t>(ranks.rank());
                      ThreadWorker& worker = *workers[rank];
                      limit_threads(places[rank], job.environment, config.threads,

@@ -21,6 +21,7 @@ constexpr OptionSpec kOptions[] = {
     {"iterations", "What to measure", "N", "20", "timed calls of each size"},
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
     {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, tcp, gloo, mpi or self"},
+    {"allreduce", "Machine", "NAME", "auto", "algorithm: auto, direct, ring, tree or hierarchical"},
     {"timeout", "Machine", "SECONDS", "300", "longest wait for the peers, at the start and in each call"},
     {"json", "Output", "", "", "print one JSON object per line"},
     {"help", "Output", "", "", "this text"},
@@ -65,12 +66,14 @@ AllReduceOptions read_options(const Options& options) {
 std::int64_t measure_and_print(Communicator& communicator, const std::shared_ptr<Device>& device,
                                const AllReduceOptions& options, bool json) {
   const bool prints = communicator.rank() == 0;
-  if (prints && !json)
+  if (prints && !json) {
     fmt::print(
-        "# all_reduce by {}, {} worker{}, {}; time: median of {} calls, each as its slowest worker saw "
-        "it\n{}",
+        "# all_reduce by {}, {} worker{}, {}; time: median of {} calls, each as its slowest worker saw it\n",
         communicator.backend(), communicator.size(), communicator.size() == 1 ? "" : "s", device->name(),
-        options.plan.iterations, all_reduce_heading());
+        options.plan.iterations);
+    if (const std::string way = communicator.all_reduce_text(); !way.empty()) fmt::print("# {}\n", way);
+    fmt::print("{}", all_reduce_heading());
+  }
   std::int64_t wrong = 0;
   double bus_gbs = 0;
   for (const std::size_t bytes : options.sizes) {
@@ -105,7 +108,9 @@ ExitCode run_bench_allreduce(const Invocation& invocation) {
   const auto device = make_device(options.text("device"), {.local_rank = *placement.local_rank});
   Peers peers(placement,
               backend_named(options.choice("backend", {"auto", "nccl", "tcp", "gloo", "mpi", "self"})),
-              invocation.environment, wanted.plan.timeout, log, device.get());
+              invocation.environment, wanted.plan.timeout, log, device.get(), nullptr, {}, ServerUpdate::sync,
+              all_reduce_algorithm_named(
+                  options.choice("allreduce", {"auto", "direct", "ring", "tree", "hierarchical"})));
   const std::int64_t wrong = measure_and_print(peers.communicator(), device, wanted, options.enabled("json"));
   peers.leave();
   if (wrong == 0) return ExitCode::ok;

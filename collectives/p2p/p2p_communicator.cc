@@ -34,6 +34,7 @@ class P2pCommunicator final : public Communicator {
   int rank() const noexcept override { return group_->rank(); }
   int size() const noexcept override { return group_->size(); }
   std::string_view backend() const noexcept override { return group_->backend(); }
+  std::string all_reduce_text() const override { return group_->all_reduce_text(); }
 
   std::unique_ptr<Work> all_reduce(MemorySpan span, ReduceOp op, std::string_view label) override {
     check_span(span, "all_reduce", label);

@@ -73,6 +73,7 @@ void run_thread_ranks(int size, const ThreadRanksOptions& options, Log& log,
   Bootstrap bootstrap;
   bootstrap.size = size;
   bootstrap.timeout = options.timeout;
+  bootstrap.locality.all_reduce = options.all_reduce;
   bootstrap.rendezvous = make_thread_rendezvous();
   FirstCause first;
   std::promise<bool> are_all_there;  // before that none begins: the others would wait for one that is missing

@@ -63,6 +63,14 @@ RunResult start_two(const Words& arguments) {
 
 TEST(BenchAllReduce, ByDtrainLaunch) { expect_table(start_two(kAllReduce), "tcp"); }
 
+TEST(BenchAllReduce, ByTheAlgorithmAskedFor) {
+  Words arguments = kAllReduce;
+  arguments.emplace_back("--allreduce=ring");
+  const RunResult result = start_two(arguments);
+  expect_table(result, "tcp");
+  EXPECT_THAT(result.out, HasSubstr("\n# ring on 1 host x 2 ranks: ring\n"));
+}
+
 TEST(BenchAllReduce, WithoutSharedMemory) {
   const auto with = [](const std::string& value) {
     return start({"env", "DTRAIN_SHARED_MEMORY=" + value, program("dtrain-launch"), "--nproc_per_node=2"},

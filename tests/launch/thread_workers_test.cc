@@ -33,6 +33,19 @@ TEST_F(ThreadWorkersOption, WriteALogEach) {
     EXPECT_TRUE(std::filesystem::exists(folder_ / "plain" / record)) << record;
 }
 
+TEST_F(ThreadWorkersOption, AnyAllReduceGivesTheSameWeights) {
+  expect_trained(training("processes", 1, 4, {"--allreduce=tree"}));
+  for (const std::string way : {"auto", "direct", "ring", "tree"}) {
+    expect_trained(training(way, 4, 1, {"--allreduce=" + way}));
+    EXPECT_EQ(final_weights(folder_ / way), final_weights(folder_ / "processes")) << way;
+    EXPECT_THAT(read_file(folder_ / way / "logs/rank-3.log"),
+                HasSubstr("backend threads, all-reduce " + way +
+                          " on 1 host x 4 ranks: " + (way == "auto" ? "direct" : way)));
+  }
+  expect_run_refused(training("star", 4, 1, {"--allreduce=star"}),
+                     "--allreduce (from command line): expected auto, direct, ring, tree or hierarchical");
+}
+
 TEST_F(ThreadWorkersOption, EndTogether) {
   const RunResult diverged = train(training("diverged", 3, 1, {"--optimizer=sgd", "--lr=1e30"}));
   EXPECT_EQ(diverged.exit_code, 1);

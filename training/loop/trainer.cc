@@ -155,10 +155,11 @@ void Trainer::begin_start() {
 
 // Every rank keeps a log of its own where it can see rank 0's run directory.
 void Trainer::open_logs() {
-  logger_.open_logs(
-      RunDirectory(checkpoints_.folder()).logs(),
-      fmt::format("rank {} of {}, pid {}, {}, backend {}", env_.communicator.rank(), env_.communicator.size(),
-                  ::getpid(), env_.device->name(), env_.communicator.backend()));
+  const std::string way = env_.communicator.all_reduce_text();
+  logger_.open_logs(RunDirectory(checkpoints_.folder()).logs(),
+                    fmt::format("rank {} of {}, pid {}, {}, backend {}{}{}", env_.communicator.rank(),
+                                env_.communicator.size(), ::getpid(), env_.device->name(),
+                                env_.communicator.backend(), way.empty() ? "" : ", all-reduce ", way));
   if (!frozen_.empty()) logger_.message(frozen_);
   if (!kept_.empty()) logger_.message(kept_);
   if (env_.device->is_emulated()) {

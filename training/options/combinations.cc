@@ -108,6 +108,8 @@ constexpr Form
     kFp16{"precision", "--precision fp16", "fp32 or bf16", DTRAIN_WHERE(asked.config.precision == Precision::fp16)},
     kGraph{"cuda-graph", "--cuda-graph on", "auto or off", DTRAIN_WHERE(asked.config.graphs == GraphUse::on)},
     kBackend{"backend", "--backend", "auto", DTRAIN_WHERE(asked.config.backend != Backend::automatic)},
+    kAllReduce{"allreduce", "--allreduce", "auto", DTRAIN_WHERE(asked.config.all_reduce != AllReduceAlgorithm::automatic)},
+    kNccl{"backend", "--backend nccl", "another", DTRAIN_WHERE(asked.config.backend == Backend::nccl)},
     kThreadWorkers{"thread-workers", "--thread-workers", "1", DTRAIN_WHERE(asked.config.thread_workers > 1)},
     kPeerSnapshots{"peer-snapshots", "--peer-snapshots", "0", DTRAIN_WHERE(asked.config.peer_snapshots > 0)},
     kCheckReplicas{"check-replicas", "--check-replicas", "0", DTRAIN_WHERE(asked.config.check_replicas > 0)},
@@ -176,6 +178,8 @@ constexpr Exclusion kExclusions[] = {
     {kLayerwise, kOuterLr, ", whose optimizers see layers as ranges of elements"},
     {kLayerwise, kTensor, ", where workers hold parts of layers"},
     {kLayerwise, kSeveralServers, ", which hold parts of layers"},
+    {kAllReduce, kNccl, ", which chooses by itself (NCCL_ALGO)"},
+    {kAllReduce, kServers, ", where workers send gradients to servers"},
     {kBackend, kThreadWorkers, ", which share the memory of their process"},
     {kPeerSnapshots, kThreadWorkers, ", which are lost together"},
 };

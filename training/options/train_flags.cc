@@ -11,6 +11,9 @@ static void parse_value(const std::string& text, Augmentation& value) { value = 
 static void parse_value(const std::string& text, OnBadSample& value) {
   value = text == "skip" ? OnBadSample::skip : OnBadSample::stop;
 }
+static void parse_value(const std::string& text, AllReduceAlgorithm& value) {
+  value = all_reduce_algorithm_named(text);
+}
 static void parse_value(const std::string& text, LrKind& value) { value = parse_lr_kind(text); }
 static void parse_value(const std::string& text, ServerUpdate& value) {
   value = text == "async" ? ServerUpdate::async : ServerUpdate::sync;

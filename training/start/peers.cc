@@ -200,7 +200,8 @@ void MeetingPlace::leave() {
 }
 
 Peers::Peers(const Placement& placement, Backend backend, const Environment& environment, Duration timeout,
-             Log& log, Device* device, SpanRecorder* spans, const ServerRole& role, ServerUpdate update)
+             Log& log, Device* device, SpanRecorder* spans, const ServerRole& role, ServerUpdate update,
+             AllReduceAlgorithm all_reduce)
     : place_(placement, backend, environment, timeout, log, role) {
   if (role.servers > 0) {
     const WorkerSite site{*placement.rank, place_.token(), find_protection(environment)};
@@ -223,6 +224,7 @@ Peers::Peers(const Placement& placement, Backend backend, const Environment& env
   bootstrap.protection = find_protection(environment);
   bootstrap.interface = text_or(environment, "GLOO_SOCKET_IFNAME", "");
   bootstrap.locality.share_memory = wants_shared_memory(environment);
+  bootstrap.locality.all_reduce = all_reduce;
   bootstrap.master = place_.master();
   bootstrap.timeout = timeout;
   bootstrap.device = device;

@@ -73,9 +73,11 @@ class Peers {
   /// no way to meet (no MASTER_ADDR, backend not built).
   /// Beside servers `role` says which processes are workers, and `update` how servers update: asynchronous
   /// ones are all that workers have in common, and communicator() hands on what rank 0 says at the start.
+  /// `all_reduce`: the same on all workers; the backend's own where that is nccl.
   Peers(const Placement& placement, Backend backend, const Environment& environment, Duration timeout,
         Log& log, Device* device = nullptr, SpanRecorder* spans = nullptr, const ServerRole& role = {},
-        ServerUpdate update = ServerUpdate::sync);
+        ServerUpdate update = ServerUpdate::sync,
+        AllReduceAlgorithm all_reduce = AllReduceAlgorithm::automatic);
   /// While an exception unwinds, the others are told that this worker ends with an error.
   ~Peers();
   Peers(const Peers&) = delete;

@@ -77,6 +77,8 @@ const Breach kBreaches[] = {
     {"--devices cpu:0,cpu:1 --servers 1", "devices", "--servers"},
     {"--place conv1=cpu:0,fc1=cpu:1 --servers 1", "place", "--servers"},
     {"--peer-snapshots 2 --servers 1", "peer-snapshots", "--servers"},
+    {"--allreduce ring --servers 1", "allreduce", "--servers"},
+    {"--allreduce tree --backend nccl", "allreduce", "--backend nccl"},
     {"--servers 1 --tensor 2", "servers", "--tensor and --pipeline"},
     {"--precision fp16 --sync-every 2", "precision", "--sync-every"},
     {"--precision fp16 --servers 1", "precision", "--servers"},
