@@ -54,7 +54,9 @@ Route CollectivePlan::all_reduce_route(std::size_t bytes) const noexcept {
     const bool has_levels = algorithm_of(route) == AllReduceAlgorithm::hierarchical;
     if (has_levels && !topology_.is_mixed()) return false;
     if (route == Route::first_ranks && bytes > kFirstRanksBytes) return false;
-    return asked_ == AllReduceAlgorithm::automatic ? route != Route::ring : asked_ == algorithm_of(route);
+    if (asked_ != AllReduceAlgorithm::automatic) return asked_ == algorithm_of(route);
+    // Nothing is measured on a single host.
+    return route == Route::direct || (route != Route::ring && topology_.hosts() > 1);
   };
   Route best = Route::direct;
   double least = -1;

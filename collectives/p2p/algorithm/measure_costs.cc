@@ -12,7 +12,7 @@
 namespace dtrain::p2p {
 namespace {
 
-constexpr int kRoundTrips = 8, kBurst = 16;
+constexpr int kRoundTrips = 8, kBurst = 16, kRepeats = 3;
 // Enough for a link's own buffers not to hide its speed; 4 ms at 1 Gbit/s.
 constexpr std::size_t kLargeBytes = 512 * 1024, kReducedBytes = 128 * 1024;
 constexpr double kLeastMessage = 1e-8;
@@ -31,27 +31,36 @@ class Pair {
         memory_(kLargeBytes),
         buffer_(context.transport.make_buffer(memory_.data(), memory_.size())) {}
 
+  // The least of several: a rank may have to wait for a core.
   LinkCosts measure() {
-    double round_trip = exchange(1, 1);
-    for (int i = 1; i < kRoundTrips; ++i) round_trip = std::min(round_trip, exchange(1, 1));
-    const double burst = exchange(kBurst, 1), large = exchange(1, kLargeBytes);
+    const double round_trip = least(kRoundTrips, 1, 1), burst = least(kRepeats, kBurst, 1),
+                 large = least(kRepeats, 1, kLargeBytes);
     return {round_trip / 2, std::max(kLeastMessage, (burst - round_trip) / (kBurst - 1)),
             std::max(0.0, large - round_trip) / static_cast<double>(kLargeBytes)};
   }
 
  private:
+  double least(int times, int messages, std::size_t bytes) {
+    double least = exchange(messages, bytes);
+    for (int i = 1; i < times; ++i) least = std::min(least, exchange(messages, bytes));
+    return least;
+  }
+
   // The first sends `messages` of `bytes`, the second answers when it has them all.
   double exchange(int messages, std::size_t bytes) {
     const TimePoint start = steady_clock().now();
-    for (int i = 0; i < messages; ++i) {
-      first_ ? buffer_->send(peer_, context_.tag, 0, bytes) : buffer_->receive(peer_, context_.tag, 0, bytes);
-    }
-    wait();
-    first_ ? buffer_->receive(peer_, context_.tag + 1, 0, 1) : buffer_->send(peer_, context_.tag + 1, 0, 1);
-    wait();
+    pass(first_, messages, context_.tag, bytes);
+    pass(!first_, 1, context_.tag + 1, 1);
     return seconds_since(start);
   }
-  void wait() {
+
+  void pass(bool sends, int messages, std::uint64_t tag, std::size_t bytes) {
+    for (int i = 0; i < messages; ++i) {
+      if (sends)
+        buffer_->send(peer_, tag, 0, bytes);
+      else
+        buffer_->receive(peer_, tag, 0, bytes);
+    }
     buffer_->wait_sends(context_.watchdog);
     buffer_->wait_receives(context_.watchdog);
   }
@@ -93,31 +102,28 @@ double time_of_reducing() {
 }  // namespace
 
 GroupCosts measure_costs(const AlgorithmContext& context, const Topology& topology) {
-  using Numbers = std::array<double, 7>;
-  Numbers mine{};
+  GroupCosts mine{{}, {}, 0};
   const int rank = context.transport.rank();
   // One after the other: a rank may be in both.
-  const auto measure = [&](const RankPair& pair, std::size_t place) {
+  const auto measure = [&](const RankPair& pair, LinkCosts& costs) {
     if (!pair || (pair->first != rank && pair->second != rank)) return;
     const bool first = pair->first == rank;
-    const LinkCosts costs = Pair(context, first ? pair->second : pair->first, first).measure();
-    if (!first) return;  // what it measured includes waiting for the first
-    mine[place] = costs.latency, mine[place + 1] = costs.message, mine[place + 2] = costs.byte;
+    const LinkCosts seen = Pair(context, first ? pair->second : pair->first, first).measure();
+    if (first) costs = seen;  // what the second saw includes waiting for the first
   };
-  measure(pair_within(topology), 0);
-  measure(pair_between(topology), 3);
-  mine[6] = time_of_reducing();
+  measure(pair_within(topology), mine.within);
+  measure(pair_between(topology), mine.between);
+  mine.reduced_byte = time_of_reducing();
 
-  std::vector<Numbers> all(static_cast<std::size_t>(topology.size()));
+  std::vector<GroupCosts> all(static_cast<std::size_t>(topology.size()));
   Exchange(context).all_gather(&mine, all.data(), sizeof mine);
-  Numbers most{};
-  for (const Numbers& one : all) {
-    for (std::size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], one[i]);
-  }
   GroupCosts costs;
-  if (most[0] > 0) costs.within = {most[0], most[1], most[2]};
-  if (most[3] > 0) costs.between = {most[3], most[4], most[5]};
-  costs.reduced_byte = most[6];
+  costs.reduced_byte = 0;
+  for (const GroupCosts& one : all) {  // each link was measured by one rank
+    if (one.within.latency > 0) costs.within = one.within;
+    if (one.between.latency > 0) costs.between = one.between;
+    costs.reduced_byte = std::max(costs.reduced_byte, one.reduced_byte);
+  }
   return costs;
 }
 

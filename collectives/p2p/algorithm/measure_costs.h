@@ -7,8 +7,8 @@
 
 namespace dtrain::p2p {
 
-/// Collective; the same on all ranks: the worst that any pair measured. Where there is no pair of a kind, the
-/// default. Throws as a call would.
+/// Collective; the same on all ranks, with the slowest rank's time of adding. Where there is no pair of a
+/// kind, the default. Throws as a call would.
 GroupCosts measure_costs(const AlgorithmContext& context, const Topology& topology);
 
 }  // namespace dtrain::p2p

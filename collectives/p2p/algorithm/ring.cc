@@ -1,6 +1,7 @@
 #include "collectives/p2p/algorithm/ring.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -24,11 +25,8 @@ class Ring {
         size_(context.transport.size()) {}
 
   void run() {
-    std::size_t most = 0;
-    for (int first = 0; first < size_; ++first) {
-      for (int gathered = 1; gathered < size_; ++gathered)
-        most = std::max(most, bytes(ring_nodes(size_, first, gathered), longest()));
-    }
+    const std::size_t longest = (count_ + static_cast<std::size_t>(size_) - 1) / static_cast<std::size_t>(size_);
+    const std::size_t most = most_ring_nodes(size_) * node_bytes({0, size_}, longest);
     incoming_ = scratch_of(context_, 2 * most);
     outgoing_ = incoming_ + most;
     add_up_around(most);
@@ -38,9 +36,6 @@ class Ring {
  private:
   int rank_after(int steps) const { return (rank_ + 2 * size_ + steps) % size_; }
   Part part(int owner) const { return part_of(owner, size_, count_); }
-  std::size_t longest() const {
-    return (count_ + static_cast<std::size_t>(size_) - 1) / static_cast<std::size_t>(size_);
-  }
   std::size_t node_bytes(TreeNode node, std::size_t count) const {
     const std::size_t exact = count * size_of(node.leaves() == 1 ? dtype_ : sum_dtype(dtype_));
     return (exact + kAlignment - 1) / kAlignment * kAlignment;
@@ -123,6 +118,12 @@ std::vector<TreeNode> ring_nodes(int size, int first, int gathered) {
   for (int step = 0; step < gathered; ++step) held.push_back((first + step) % size);
   std::ranges::sort(held);
   return complete_nodes(size, held);
+}
+
+// A stretch of ranks from the first or to the last fills at most one node of each height; around the ring a
+// stretch is at most two of those.
+std::size_t most_ring_nodes(int size) {
+  return 2 * static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(size)));
 }
 
 void ring_all_reduce(const AlgorithmContext& context, void* data, std::size_t count, DType dtype,

@@ -17,5 +17,7 @@ void ring_all_reduce(const AlgorithmContext& context, void* data, std::size_t co
 
 /// The nodes that travel when `gathered` ranks from `first` on, around the ring, have been passed.
 std::vector<TreeNode> ring_nodes(int size, int first, int gathered);
+/// No more than so many travel at once.
+std::size_t most_ring_nodes(int size);
 
 }  // namespace dtrain::p2p

@@ -15,7 +15,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string_view>
 #include <vector>
 
@@ -24,31 +23,12 @@
 #include "cluster/store/store_client.h"
 #include "cluster/store/store_server.h"
 #include "runtime/base/environment.h"
+#include "tests/bench/allreduce/hosts.h"
 #include "tests/bench/allreduce/sides.h"
-#include "tests/bench/allreduce/traffic.h"
+#include "tests/bench/allreduce/timing.h"
 
 namespace dtrain::bench {
 namespace {
-
-constexpr std::size_t kMiB = std::size_t{1} << 20;
-
-int rounds() {
-  const char* text = std::getenv("BENCH_ROUNDS");
-  return text == nullptr ? 15 : std::max(1, std::atoi(text));
-}
-
-// Microseconds a call, over `calls` calls.
-double time_calls(Side& side, std::vector<float>& data, int calls) {
-  const TimePoint start = steady_clock().now();
-  for (int i = 0; i < calls; ++i) side.sum(data.data(), data.size());
-  return std::chrono::duration<double, std::micro>(steady_clock().now() - start).count() / calls;
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
 
 struct Named {
   std::string name;
@@ -183,102 +163,6 @@ int run_one_rank(int rank, int size, const Endpoint& master, const std::string& 
   bootstrap.address = address_towards(master.host, deadline);
   const char* what = std::getenv("BENCH_LINK");
   run_tcp_rank(bootstrap, bootstrap.address, folder, what != nullptr ? what : "tcp");
-  if (server) server->wait_until_clients(1, Deadline::after(std::chrono::seconds(5)));
-  return 0;
-}
-
-std::vector<std::size_t> sizes_asked() {
-  const char* text = std::getenv("BENCH_SIZES");
-  std::vector<std::size_t> sizes;
-  if (text == nullptr) {
-    for (std::size_t bytes = 1024; bytes <= 64 * kMiB; bytes *= 4) sizes.push_back(bytes);
-    return sizes;
-  }
-  std::istringstream words(text);
-  for (std::size_t bytes = 0; words >> bytes;) sizes.push_back(bytes);
-  return sizes;
-}
-
-struct HostSide {
-  std::string name;
-  std::unique_ptr<Communicator> communicator;
-  std::unique_ptr<Side> side;
-  std::vector<double> times = {};
-  double sent = 0;  ///< bytes that left this host in all those calls
-};
-
-// One side once: all ranks begin together. The barriers' few bytes count too: the other ranks of this host
-// may begin, and end, before this one looks.
-void time_host_side(HostSide& one, std::vector<float>& data, int calls) {
-  const std::uint64_t before = bytes_sent("eth0");
-  one.communicator->barrier("begin")->wait(Deadline::never());
-  one.times.push_back(time_calls(*one.side, data, calls));
-  one.communicator->barrier("end")->wait(Deadline::never());
-  one.sent += static_cast<double>(bytes_sent("eth0") - before);
-}
-
-void compare_host_sides(std::vector<HostSide>& sides, std::string_view what, int rank, int size, int ranks) {
-  const int hosts = size / ranks;
-  const double least = 2.0 * (hosts - 1) / hosts;
-  if (rank == 0) {
-    fmt::print(
-        "# {} world {}: microseconds a call, median of {} rounds, in turn; bytes leaving the first host\n",
-        what, size, rounds());
-    fmt::print("# over the data's, at least {:.2f}; {}\n", least, "last: auto");
-    fmt::print("{:>10} {:>12} {:>14} {:>8} {:>14} {:>14}\n", "bytes", "direct", "hierarchical", "ratio",
-               "direct sends", "hier. sends");
-  }
-  for (const std::size_t bytes : sizes_asked()) {
-    std::vector<float> data(bytes / sizeof(float));
-    const int calls = static_cast<int>(std::clamp<std::size_t>(4 * kMiB / bytes, 1, 100));
-    for (HostSide& one : sides) {
-      one.times.clear();
-      one.sent = 0;
-      time_calls(*one.side, data, 1);
-    }
-    for (int round = 0; round < rounds(); ++round) {
-      for (HostSide& one : sides) time_host_side(one, data, calls);
-    }
-    if (rank != 0) continue;
-    const double direct = median(sides[0].times), levels = median(sides[1].times);
-    const auto share = [&](const HostSide& one) {
-      return one.sent / (static_cast<double>(bytes) * calls * rounds());
-    };
-    fmt::print("{:>10} {:>12.1f} {:>14.1f} {:>8.2f} {:>14.2f} {:>14.2f}\n", bytes, direct, levels,
-               direct / levels, share(sides[0]), share(sides[1]));
-    std::fflush(stdout);
-  }
-}
-
-// One of `ranks` on its host; DTRAIN_TOKEN is the secret.
-int run_host_rank(int rank, int size, int ranks, const Endpoint& master) {
-  const Deadline deadline = Deadline::after(std::chrono::seconds(60));
-  const auto token = find_token(current_environment());
-  std::optional<StoreServer> server;
-  if (rank == 0) {
-    StoreServerOptions options;
-    options.token = token;
-    server.emplace(listen_on(master.host, master.port, deadline), std::move(options));
-  }
-  StoreClientOptions options;
-  options.token = token;
-  StoreClient store(master, std::move(options), deadline);
-  Bootstrap bootstrap;
-  bootstrap.rank = rank, bootstrap.size = size, bootstrap.store = &store, bootstrap.token = token;
-  bootstrap.address = address_towards(master.host, deadline);
-  NullLog log;
-  std::vector<HostSide> sides;
-  for (const AllReduceAlgorithm algorithm : {AllReduceAlgorithm::direct, AllReduceAlgorithm::automatic}) {
-    bootstrap.name = name_of(algorithm);
-    bootstrap.locality.all_reduce = algorithm;
-    auto communicator = make_communicator(Backend::tcp, bootstrap, log);
-    auto side = make_ours(*communicator);
-    sides.push_back({bootstrap.name, std::move(communicator), std::move(side)});
-  }
-  const char* what = std::getenv("BENCH_LINK");
-  compare_host_sides(sides, what != nullptr ? what : "tcp", rank, size, ranks);
-  sides.front().communicator->barrier("over")->wait(Deadline::never());
-  sides.clear();
   if (server) server->wait_until_clients(1, Deadline::after(std::chrono::seconds(5)));
   return 0;
 }

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <algorithm>
 
 #include "collectives/p2p/algorithm/collective_plan.h"
 #include "collectives/p2p/algorithm/ring.h"
@@ -77,10 +77,15 @@ TEST(Ring, CarriesFewNodes) {
   EXPECT_THAT(ring_nodes(4, 3, 2), ElementsAre(TreeNode{0, 1}, TreeNode{3, 4}));
   for (const auto& [world, expected] : {std::pair{2, 1.0}, {4, 1.5}, {8, 2.14}, {16, 2.9}}) {
     double all = 0;
+    std::size_t most = 0;
     for (int first = 0; first < world; ++first) {
-      for (int gathered = 1; gathered < world; ++gathered)
-        all += static_cast<double>(ring_nodes(world, first, gathered).size());
+      for (int gathered = 1; gathered < world; ++gathered) {
+        const std::size_t nodes_there = ring_nodes(world, first, gathered).size();
+        all += static_cast<double>(nodes_there);
+        most = std::max(most, nodes_there);
+      }
     }
+    EXPECT_LE(most, most_ring_nodes(world));
     EXPECT_NEAR(all / (world * (world - 1)), expected, 0.01) << world << " ranks, against a plain ring";
   }
 }
@@ -135,10 +140,12 @@ TEST(CollectivePlan, TakesLevelsWhereHostsHaveSeveralRanks) {
   EXPECT_EQ(spans.all_reduce_route(1024), Route::first_ranks);
   EXPECT_TRUE(spans.has_levels());
   EXPECT_EQ(spans.text(), "auto on 2 hosts x 4 ranks: hierarchical");
-  const CollectivePlan one(blocks(1, 4), AllReduceAlgorithm::automatic, costs, kSegment);
-  EXPECT_EQ(one.all_reduce_route(std::size_t{64} << 20), Route::direct);
-  EXPECT_EQ(one.all_reduce_route(16), Route::direct);
-  EXPECT_FALSE(one.has_levels());
+  for (const int ranks : {4, 128}) {
+    const CollectivePlan one(blocks(1, ranks), AllReduceAlgorithm::automatic, costs, kSegment);
+    EXPECT_EQ(one.all_reduce_route(std::size_t{64} << 20), Route::direct);
+    EXPECT_EQ(one.all_reduce_route(16), Route::direct);
+    EXPECT_FALSE(one.has_levels());
+  }
 }
 
 TEST(CollectivePlan, GivesWhatIsAskedFor) {
