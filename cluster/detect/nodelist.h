@@ -9,7 +9,7 @@
 namespace dtrain {
 
 /// Nothing expands to more entries than this.
-inline constexpr std::size_t kMaxNodes = 65536;
+inline constexpr std::size_t kMaxNodes = 131072;
 inline constexpr int kMaxTasksPerNode = 1 << 20;
 
 /// Expands `gpu[001-004,007],login1` or `r[1-2]n[01-03]`: items split on commas outside brackets, each a

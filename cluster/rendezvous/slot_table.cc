@@ -128,13 +128,15 @@ void SlotTable::mark_broken(ConnectionId id) {
   if (slot.place > 0) lowest_free_ = std::min(lowest_free_, slot.place);
 }
 
+// One walk over the places: who has been passed does not wait.
 void SlotTable::promote_spares() {
+  const auto waits = [&](const auto& entry) { return slots_.at(entry.second).node_rank < 0; };
+  auto first_waiting = by_place_.begin();
   for (int node_rank = 0; node_rank < max_nodes_ && waiting() > 0; ++node_rank) {
     if (has_rank(node_rank)) continue;
-    const auto waits = [&](const auto& entry) { return slots_.at(entry.second).node_rank < 0; };
     auto next = by_place_.find(node_rank);
     if (next == by_place_.end() || !waits(*next))
-      next = std::find_if(by_place_.begin(), by_place_.end(), waits);
+      next = first_waiting = std::find_if(first_waiting, by_place_.end(), waits);
     slots_.at(next->second).node_rank = node_rank;
     by_rank_[node_rank] = next->second;
   }

@@ -24,7 +24,7 @@ struct StoreServerOptions {
   std::chrono::milliseconds handshake_timeout{5000};
   std::size_t max_strangers = 1024;          ///< connections not yet authenticated (at most a quarter of the
                                              ///< descriptors); the oldest goes when one more comes
-  std::size_t max_clients = 1U << 16;        ///< authenticated connections
+  std::size_t max_clients = 1U << 17;        ///< authenticated connections
   std::size_t max_unsent_bytes = 64U << 20;  ///< kept for a client that does not read, before it is dropped
   StoreTableLimits table;
   StoreObserver* observer = nullptr;  ///< borrowed, outlives the server

@@ -7,13 +7,14 @@
 #include <cstring>
 #include <string_view>
 
+#include "cluster/detect/nodelist.h"
 #include "launcher/plan/flags.h"
 #include "runtime/base/error.h"
 
 namespace dtrain::launcher {
 namespace {
 
-constexpr int kMaxNodes = 65536;
+constexpr int kMostNodes = static_cast<int>(kMaxNodes);
 constexpr int kMaxWorkers = 4096;
 constexpr double kMaxSeconds = 7 * 24 * 3600.0;
 
@@ -74,12 +75,12 @@ NodeRange read_nnodes(const Options& given) {
   const std::string& text = given.text("nnodes");
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos) {
-    const int nodes = static_cast<int>(given.integer("nnodes", 1, kMaxNodes));
+    const int nodes = static_cast<int>(given.integer("nnodes", 1, kMostNodes));
     return {nodes, nodes};
   }
   const auto low = parse_integer(std::string_view(text).substr(0, colon));
   const auto high = parse_integer(std::string_view(text).substr(colon + 1));
-  if (!low || !high || *low < 1 || *high < *low || *high > kMaxNodes)
+  if (!low || !high || *low < 1 || *high < *low || *high > kMostNodes)
     given.refuse("nnodes", "N or MIN:MAX with 1 <= MIN <= MAX");
   return {static_cast<int>(*low), static_cast<int>(*high)};
 }

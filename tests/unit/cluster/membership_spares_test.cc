@@ -64,6 +64,26 @@ TEST(Spares, OneTakesThePlaceOfANodeThatIsLost) {
   EXPECT_EQ(job.last<Start>().round, 1);
 }
 
+// A thousand of a hundred thousand at once, which a walk over all nodes for each would take minutes for.
+TEST(Spares, ManyReplaceManyInAVeryLargeJob) {
+  constexpr int kNodes = 98'000, kSpares = 2'000, kLost = 1'000;
+  const TimePoint begin = steady_clock().now();
+  Job job = running(spared(kNodes, kSpares));
+  for (int place = kNodes; place < kNodes + kSpares; ++place) ASSERT_EQ(job.join(place).refused, "");
+  for (int node = kNodes - kLost; node < kNodes; ++node)
+    job.leave(static_cast<ConnectionId>(node), Departure::closed);
+  job.pass(milliseconds(60));
+  ASSERT_TRUE(job.last<Stop>().again);
+  std::vector<ConnectionId> left;
+  for (int node = 0; node < kNodes - kLost; ++node) left.push_back(static_cast<ConnectionId>(node));
+  job.ended_all(left, 0, 143);
+  ASSERT_EQ(job.count<Forming>(), 2U);
+  const Forming next = job.last<Forming>();
+  ASSERT_EQ(next.nodes.size(), static_cast<std::size_t>(kNodes));
+  EXPECT_EQ(next.nodes.back().host, "gpu" + std::to_string(kNodes + kLost - 1));
+  EXPECT_LT(steady_clock().now() - begin, seconds(60)) << "one or two by itself";
+}
+
 TEST(Spares, ANodeThatComesBackIsTheNextSpare) {
   Job job = with_spare();
   job.mute(1);

@@ -107,11 +107,11 @@ TEST(Messages, NodesComeBackInRuns) {
 
 TEST(Messages, AWorldOfNamesWithoutAPatternStillFits) {
   std::vector<RoundNode> many;
-  for (int i = 0; i < 40000; ++i)
+  for (int i = 0; i < 100'000; ++i)
     many.push_back({i, std::to_string(i * 7919LL) + std::string(60, 'x'), 1, i});
   const std::string bytes = encode(LeaderEvent(Start{0, 0, 0, many, 1, 1, "run"}));
   EXPECT_LT(bytes.size(), wire::kMaxValueBytes);
-  EXPECT_EQ(std::get<Start>(*decode_leader_event(bytes)).nodes.size(), 40000U);
+  EXPECT_EQ(std::get<Start>(*decode_leader_event(bytes)).nodes.size(), 100'000U);
 }
 
 TEST(Messages, WordsOffersAndAdmissionsComeBack) {

@@ -62,7 +62,7 @@ class Silence final : public StoreDesk {
 // All launchers of a large job come to the new leader at once, and it looks after its voters meanwhile.
 TEST(Succession, TheLaunchersOfAVeryLargeJobClaimTheirSlotsInSeconds) {
   using namespace rendezvous;
-  constexpr int kNodes = 40'000;
+  constexpr int kNodes = 100'000;
   Timeline time;
   Leadership leadership({1, "host0", seconds(4), {}, {}});
   ServerOptions options;
@@ -105,7 +105,7 @@ TEST(Succession, TheLaunchersOfAVeryLargeJobClaimTheirSlotsInSeconds) {
   std::printf("%d claims in %.2f s\n", kNodes, took);
   EXPECT_EQ(admitted, kNodes);
   EXPECT_EQ(leadership.voters()->members().size(), kMostVoters);
-  EXPECT_LT(took, 20) << "a second by itself; a hundred where each one looks at all others";
+  EXPECT_LT(took, 60) << "three seconds by itself; ten minutes where each one looks at all others";
 }
 
 }  // namespace
