@@ -42,8 +42,9 @@ TEST_F(ThreadWorkersOption, AnyAllReduceGivesTheSameWeights) {
                 HasSubstr("backend threads, all-reduce " + way +
                           " on 1 host x 4 ranks: " + (way == "auto" ? "direct" : way)));
   }
-  expect_run_refused(training("star", 4, 1, {"--allreduce=star"}),
-                     "--allreduce (from command line): expected auto, direct, ring, tree or hierarchical");
+  expect_run_refused(
+      training("star", 4, 1, {"--allreduce=star"}),
+      "--allreduce (from command line): expected one of auto, direct, ring, tree, hierarchical");
 }
 
 TEST_F(ThreadWorkersOption, EndTogether) {

@@ -25,7 +25,8 @@ class Ring {
         size_(context.transport.size()) {}
 
   void run() {
-    const std::size_t longest = (count_ + static_cast<std::size_t>(size_) - 1) / static_cast<std::size_t>(size_);
+    const std::size_t longest =
+        (count_ + static_cast<std::size_t>(size_) - 1) / static_cast<std::size_t>(size_);
     const std::size_t most = most_ring_nodes(size_) * node_bytes({0, size_}, longest);
     incoming_ = scratch_of(context_, 2 * most);
     outgoing_ = incoming_ + most;

@@ -63,8 +63,7 @@ void print_heading(const std::vector<HostSide>& sides, std::string_view what, in
 // The ratio of the medians, and the least and most of all rounds'.
 void print_line(const HostSide& direct, const HostSide& levels, std::size_t bytes, int calls) {
   std::vector<double> ratios;
-  for (std::size_t i = 0; i < direct.times.size(); ++i)
-    ratios.push_back(direct.times[i] / levels.times[i]);
+  for (std::size_t i = 0; i < direct.times.size(); ++i) ratios.push_back(direct.times[i] / levels.times[i]);
   const auto [least, most] = std::ranges::minmax(ratios);
   const auto share = [&](const HostSide& one) {
     return one.sent / (static_cast<double>(bytes) * calls * rounds());

@@ -6,8 +6,8 @@
 
 namespace dtrain::bench {
 
-/// One of `size` ranks, `ranks` on each host; `master` is the first host's. DTRAIN_TOKEN is the secret. Rank 0
-/// prints the table. Returns the exit code.
+/// One of `size` ranks, `ranks` on each host; `master` is the first host's. DTRAIN_TOKEN is the secret. Rank
+/// 0 prints the table. Returns the exit code.
 int run_host_rank(int rank, int size, int ranks, const Endpoint& master);
 
 }  // namespace dtrain::bench
