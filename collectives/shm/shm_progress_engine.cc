@@ -121,7 +121,8 @@ void ShmProgressEngine::wait(const int& pending, p2p::Watchdog& watchdog) {
 
 int ShmProgressEngine::take_any(std::uint64_t tag, p2p::Watchdog& watchdog) {
   int from = -1;
-  wait_until([&] { return (from = try_take_any(tag)) >= 0; }, true, watchdog);
+  // Asked once more after a sleep that it has ended itself: what it took must not be lost.
+  wait_until([&] { return from >= 0 || (from = try_take_any(tag)) >= 0; }, true, watchdog);
   return from;
 }
 

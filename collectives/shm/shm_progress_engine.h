@@ -89,7 +89,8 @@ class ShmProgressEngine {
   /// Null: of another machine.
   Peer* peer_of(int rank) noexcept;
   void expect(int peer, const Expected& expected, int& pending);
-  /// Looks on until `over()`, which takes what it looks for. `anyone`: that may come from any rank.
+  /// Looks on until `over()`, which takes what it looks for and may be asked again when it has. `anyone`:
+  /// that may come from any rank.
   template <class Over>
   void wait_until(Over over, bool anyone, p2p::Watchdog& watchdog);
   /// Sleeps until there may be something to look at, for about `nap` where nothing would end a longer sleep.

@@ -97,6 +97,27 @@ TEST_F(ShmTraffic, TagsDecideAndEqualTagsKeepTheirOrder) {
   EXPECT_EQ(c, third);
 }
 
+// A watchdog during whose first tick, just before the waiting rank falls asleep, a message comes.
+class SendsAtATick final : public p2p::Watchdog {
+ public:
+  explicit SendsAtATick(ShmProgressEngine& from) : from_(from) {}
+  void tick() override {
+    if (ticks_++ == 0) from_.send(1, 8, &byte_, 1, pending_);
+    guard_.tick();
+  }
+
+ private:
+  ShmProgressEngine& from_;
+  const std::byte byte_{1};
+  int ticks_ = 0, pending_ = 0;
+  Guard guard_;
+};
+
+TEST_F(ShmTraffic, WhatEndsASleepIsTakenOnce) {
+  SendsAtATick watchdog(zero_);
+  EXPECT_EQ(one_.take_any(8, watchdog), 0);
+}
+
 TEST_F(ShmTraffic, AMessageNobodyExpectsIsNotTaken) {
   const auto message = bytes(100, 1);
   zero_.send(1, 8, message.data(), 100, sends_);
