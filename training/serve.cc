@@ -26,7 +26,7 @@ std::unique_ptr<Updater> updater_of(const TrainConfig& config) {
 ExitCode serve(const TrainConfig& config, const ServerRole& role, const Placement& placement,
                const Environment& environment, StopSignal& stop_signal, Log& log) {
   const Deadline deadline = Deadline::after(config.connect_timeout);
-  MeetingPlace place(placement, config.backend, environment, config.connect_timeout, log, role);
+  WorkerRendezvous rendezvous(placement, config.backend, environment, config.connect_timeout, log, role);
   const bool async = config.update == ServerUpdate::async;
   // Of asynchronous workers any may go but the first, which writes the run's records and checkpoints.
   const ServerRules rules{.workers = role.workers,
@@ -35,14 +35,14 @@ ExitCode serve(const TrainConfig& config, const ServerRole& role, const Placemen
                           .recorder = async ? 0 : -1};
   ParameterServer server(rules, updater_of(config),
                          {.number = *role.server,
-                          .host = place.own_address(environment, deadline),
+                          .host = rendezvous.own_address(environment, deadline),
                           .name = host_name(),
-                          .token = place.token(),
+                          .token = rendezvous.token(),
                           .protection = find_protection(environment),
                           .log = &log});
-  place.publish(server.card(), deadline);
-  const auto group = place.take_group(deadline);
-  if (place.store() != nullptr) place.leave();  // what it keeps is enough; a worker may host it
+  rendezvous.publish(server.address(), deadline);
+  const auto group = rendezvous.take_group(deadline);
+  if (rendezvous.store() != nullptr) rendezvous.leave();  // what it keeps is enough; a worker may host it
   log.write(LogLevel::debug, fmt::format("parameter server {} of {} for {} workers", *role.server,
                                          role.servers, role.workers));
   stop_signal.defer();

@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 constexpr Duration kLastPause = std::chrono::milliseconds(100);
 // Packets that vanish should not keep an attempt from trying the next address. Once there is a connection,
-// TCP knows when it is over: whoever has been stopped may answer yet.
+// TCP knows when it is over: a stopped process may still answer.
 constexpr Duration kConnectLimit = std::chrono::seconds(5);
 constexpr Duration kLongestTurn = std::chrono::seconds(10);
 

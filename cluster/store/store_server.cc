@@ -48,7 +48,7 @@ struct Client {
 
 }  // namespace
 
-struct StoreServer::Impl final : StoreDesk {
+struct StoreServer::Impl final : StoreControl {
   Impl(Listener socket, StoreServerOptions settings);
 
   // The loop's thread only, after construction.
@@ -162,7 +162,8 @@ int StoreServer::Impl::next_timeout_ms() const {
   return Deadline::after(*next - steady_clock().now()).poll_timeout_ms();
 }
 
-// Why one who holds the token is not served all the same. Whoever hears that it is in has been counted.
+// Why a client that holds the token is not served all the same. A client that is told it is in has been
+// counted.
 std::string StoreServer::Impl::judge(const net::Identity& peer) {
   std::string why;
   if (peer.service != options.job)

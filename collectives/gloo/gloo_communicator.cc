@@ -54,9 +54,9 @@ std::unique_ptr<Communicator> make_gloo_communicator(const Bootstrap& bootstrap,
         "dtrain-launch or "
         "set MASTER_ADDR and MASTER_PORT");
   }
-  const GlooSite site{make_gloo_device(bootstrap), bootstrap.store, bootstrap.host, bootstrap.timeout,
-                      bootstrap.locality};
-  p2p::Endpoints endpoints = make_gloo_endpoints(site, bootstrap.rank, bootstrap.size, bootstrap.name,
+  const GlooContext shared{make_gloo_device(bootstrap), bootstrap.store, bootstrap.host, bootstrap.timeout,
+                           bootstrap.locality};
+  p2p::Endpoints endpoints = make_gloo_endpoints(shared, bootstrap.rank, bootstrap.size, bootstrap.name,
                                                  Deadline::after(bootstrap.timeout));
   if (bootstrap.rank == 0) warn_of_open_connections(*endpoints.transport, log);
   return p2p::make_p2p_communicator(std::move(endpoints), bootstrap.name, bootstrap.timeout, log,

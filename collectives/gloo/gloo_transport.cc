@@ -86,7 +86,9 @@ std::chrono::milliseconds milliseconds_left(const Deadline& deadline) {
                   std::chrono::duration_cast<std::chrono::milliseconds>(deadline.remaining()));
 }
 
-std::string card_key(const std::string& prefix, int rank) { return prefix + "/rank/" + std::to_string(rank); }
+std::string address_key(const std::string& prefix, int rank) {
+  return prefix + "/rank/" + std::to_string(rank);
+}
 
 PeerError not_connected(const std::string& prefix, int rank, const std::string& host,
                         const std::string& why) {
@@ -101,14 +103,14 @@ PeerError not_connected(const std::string& prefix, int rank, const std::string& 
 
 }  // namespace
 
-GlooTransport::GlooTransport(const GlooSite& site, int rank, int size, std::string prefix,
+GlooTransport::GlooTransport(const GlooContext& shared, int rank, int size, std::string prefix,
                              const Deadline& deadline)
-    : site_(site),
+    : shared_(shared),
       rank_(rank),
       size_(size),
       hosts_(static_cast<std::size_t>(size)),
-      context_(site.device->createContext(rank, size)) {
-  hosts_[static_cast<std::size_t>(rank)] = site.host;
+      context_(shared.device->createContext(rank, size)) {
+  hosts_[static_cast<std::size_t>(rank)] = shared.host;
   // A pair waits five of its time-outs for its connection.
   context_->setTimeout(std::max(std::chrono::milliseconds(1), milliseconds_left(deadline) / 5));
   connect(prefix, deadline);
@@ -120,8 +122,8 @@ GlooTransport::~GlooTransport() {
   standing_.clear();
 }
 
-// A rank's card in the store: its host, a newline, and the address at which it waits for each rank (its own
-// left zero).
+// A rank's addresses in the store: its host, a newline, and the address at which it waits for each rank (its
+// own left zero).
 void GlooTransport::connect(const std::string& prefix, const Deadline& deadline) {
   const PipeSignalBlocked no_pipe_signal;
   std::string addresses;
@@ -133,23 +135,23 @@ void GlooTransport::connect(const std::string& prefix, const Deadline& deadline)
     addresses.append(address.data(), address.size());
   }
   addresses.insert(static_cast<std::size_t>(rank_) * address_bytes, address_bytes, '\0');
-  site_.store->set(card_key(prefix, rank_), site_.host + '\n' + addresses, deadline);
+  shared_.store->set(address_key(prefix, rank_), shared_.host + '\n' + addresses, deadline);
 
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
-    std::string card;
+    std::string published;
     try {
-      card = site_.store->get(card_key(prefix, peer), deadline);
+      published = shared_.store->get(address_key(prefix, peer), deadline);
     } catch (const PeerError& error) {
       throw not_connected(prefix, peer, "", std::string("it has not joined: ") + error.what());
     }
-    const std::size_t begin = card.find('\n') + 1 + static_cast<std::size_t>(rank_) * address_bytes;
-    if (card.size() < begin + address_bytes)
+    const std::size_t begin = published.find('\n') + 1 + static_cast<std::size_t>(rank_) * address_bytes;
+    if (published.size() < begin + address_bytes)
       throw not_connected(prefix, peer, "", "unreadable address in the store");
     std::string& host = hosts_[static_cast<std::size_t>(peer)];
-    host = card.substr(0, card.find('\n'));
+    host = published.substr(0, published.find('\n'));
     try {
-      context_->getPair(peer)->connect({card.data() + begin, card.data() + begin + address_bytes});
+      context_->getPair(peer)->connect({published.data() + begin, published.data() + begin + address_bytes});
     } catch (const std::exception& error) {
       throw not_connected(prefix, peer, host, error.what());
     }
@@ -226,18 +228,18 @@ void GlooTransport::close(bool) noexcept {
 p2p::Endpoints GlooTransport::split(const std::vector<int>& members, const std::string& name,
                                     const Deadline& deadline) {
   const auto self = std::find(members.begin(), members.end(), rank_);
-  return make_gloo_endpoints(site_, static_cast<int>(self - members.begin()),
+  return make_gloo_endpoints(shared_, static_cast<int>(self - members.begin()),
                              static_cast<int>(members.size()), name, deadline);
 }
 
-p2p::Endpoints make_gloo_endpoints(const GlooSite& site, int rank, int size, const std::string& name,
+p2p::Endpoints make_gloo_endpoints(const GlooContext& shared, int rank, int size, const std::string& name,
                                    const Deadline& deadline) {
   const std::string own_counter = fmt::format("gloo/{}/made/{}", name, rank);
-  const std::string prefix = fmt::format("gloo/{}/{}", name, site.store->add(own_counter, 1, deadline));
+  const std::string prefix = fmt::format("gloo/{}/{}", name, shared.store->add(own_counter, 1, deadline));
   p2p::Endpoints endpoints;
-  endpoints.transport = std::make_unique<GlooTransport>(site, rank, size, prefix, deadline);
-  endpoints.oob = std::make_unique<StoreOobKv>(*site.store, prefix, rank);
-  return prefer_shared_memory(std::move(endpoints), prefix, site.locality, deadline);
+  endpoints.transport = std::make_unique<GlooTransport>(shared, rank, size, prefix, deadline);
+  endpoints.oob = std::make_unique<StoreOobKv>(*shared.store, prefix, rank);
+  return prefer_shared_memory(std::move(endpoints), prefix, shared.locality, deadline);
 }
 
 }  // namespace dtrain

@@ -11,7 +11,7 @@
 namespace dtrain {
 
 /// What all groups of one gloo communicator and its splits share.
-struct GlooSite {
+struct GlooContext {
   std::shared_ptr<gloo::transport::Device> device;
   Store* store = nullptr;
   std::string host;
@@ -23,7 +23,7 @@ class GlooTransport final : public p2p::Transport {
  public:
   /// Connects to all others; `prefix` is where this group's keys are in the store. Throws PeerError naming
   /// who did not come.
-  GlooTransport(const GlooSite& site, int rank, int size, std::string prefix, const Deadline& deadline);
+  GlooTransport(const GlooContext& shared, int rank, int size, std::string prefix, const Deadline& deadline);
   ~GlooTransport() override;
 
   int rank() const noexcept override { return rank_; }
@@ -46,7 +46,7 @@ class GlooTransport final : public p2p::Transport {
   void connect(const std::string& prefix, const Deadline& deadline);
   void stand_by();
 
-  const GlooSite site_;
+  const GlooContext shared_;
   const int rank_, size_;
   std::vector<std::string> hosts_;
   std::shared_ptr<gloo::transport::Context> context_;
@@ -59,7 +59,7 @@ class GlooTransport final : public p2p::Transport {
 
 /// A transport with its out-of-band keys in the store, over shared memory where all ranks run on this
 /// machine; every rank numbers the groups of a name, so that names can be used again.
-p2p::Endpoints make_gloo_endpoints(const GlooSite& site, int rank, int size, const std::string& name,
+p2p::Endpoints make_gloo_endpoints(const GlooContext& shared, int rank, int size, const std::string& name,
                                    const Deadline& deadline);
 
 }  // namespace dtrain

@@ -1,5 +1,5 @@
-// MPI's life in this process: it can be initialised once and finalised once, so whoever did the first does
-// the second.
+// MPI's life in this process: it can be initialised once and finalised once, so the code that did the first
+// does the second.
 #pragma once
 
 #include <mpi.h>

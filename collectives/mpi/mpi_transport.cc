@@ -123,12 +123,13 @@ std::shared_ptr<OwnedComm> duplicate(const std::shared_ptr<MpiRuntime>& runtime,
 
 }  // namespace
 
-MpiTransport::MpiTransport(const MpiSite& site, std::shared_ptr<OwnedComm> comm, const Deadline& deadline)
-    : site_(site), comm_(std::move(comm)) {
+MpiTransport::MpiTransport(const MpiContext& shared, std::shared_ptr<OwnedComm> comm,
+                           const Deadline& deadline)
+    : shared_(shared), comm_(std::move(comm)) {
   check(MpiResult{MPI_Comm_rank(comm_->get(), &rank_)}, "MPI_Comm_rank");
   check(MpiResult{MPI_Comm_size(comm_->get(), &size_)}, "MPI_Comm_size");
   hosts_.resize(static_cast<std::size_t>(size_));
-  hosts_[static_cast<std::size_t>(rank_)] = site_.host;
+  hosts_[static_cast<std::size_t>(rank_)] = shared_.host;
   introduce(deadline);
   // All cores of the machine, not those this process is bound to: bound ranks have cores of their own.
   has_core_ = std::count(hosts_.begin(), hosts_.end(), host_of(rank_)) <= ::sysconf(_SC_NPROCESSORS_ONLN);
@@ -182,7 +183,7 @@ int MpiTransport::take_any(std::uint64_t tag, p2p::Watchdog& watchdog) {
 
 void MpiTransport::close(bool failed) noexcept {
   closed_ = true;
-  if (failed) site_.runtime->mark_failed();
+  if (failed) shared_.runtime->mark_failed();
 }
 
 p2p::Endpoints MpiTransport::split(const std::vector<int>& members, const std::string& name,
@@ -192,17 +193,17 @@ p2p::Endpoints MpiTransport::split(const std::vector<int>& members, const std::s
   const auto key = std::find(members.begin(), members.end(), rank_) - members.begin();
   MPI_Comm part = MPI_COMM_NULL;
   check(MpiResult{MPI_Comm_split(comm_->get(), color, static_cast<int>(key), &part)}, "MPI_Comm_split");
-  const OwnedComm owned(site_.runtime, part);
-  return make_mpi_endpoints(site_, part, name, deadline);
+  const OwnedComm owned(shared_.runtime, part);
+  return make_mpi_endpoints(shared_, part, name, deadline);
 }
 
-p2p::Endpoints make_mpi_endpoints(const MpiSite& site, MPI_Comm comm, const std::string& name,
+p2p::Endpoints make_mpi_endpoints(const MpiContext& shared, MPI_Comm comm, const std::string& name,
                                   const Deadline& deadline) {
   p2p::Endpoints endpoints;
   endpoints.transport =
-      std::make_unique<MpiTransport>(site, duplicate(site.runtime, comm, deadline), deadline);
-  endpoints.oob = std::make_unique<MpiOobKv>(duplicate(site.runtime, comm, deadline));
-  return site.prefer_memory(std::move(endpoints), name, site.locality, deadline);
+      std::make_unique<MpiTransport>(shared, duplicate(shared.runtime, comm, deadline), deadline);
+  endpoints.oob = std::make_unique<MpiOobKv>(duplicate(shared.runtime, comm, deadline));
+  return shared.prefer_memory(std::move(endpoints), name, shared.locality, deadline);
 }
 
 }  // namespace dtrain

@@ -17,7 +17,7 @@
 namespace dtrain {
 
 /// What all groups of one mpi communicator and its splits share.
-struct MpiSite {
+struct MpiContext {
   std::shared_ptr<MpiRuntime> runtime;
   std::string host;
   Locality locality = {};
@@ -28,7 +28,7 @@ class MpiTransport final : public p2p::Transport {
  public:
   /// Collective over `comm`: ranks tell each other host and process id. Throws PeerError when `deadline`
   /// passes.
-  MpiTransport(const MpiSite& site, std::shared_ptr<OwnedComm> comm, const Deadline& deadline);
+  MpiTransport(const MpiContext& shared, std::shared_ptr<OwnedComm> comm, const Deadline& deadline);
   ~MpiTransport() override;
 
   int rank() const noexcept override { return rank_; }
@@ -50,7 +50,7 @@ class MpiTransport final : public p2p::Transport {
  private:
   void introduce(const Deadline& deadline);
 
-  const MpiSite site_;
+  const MpiContext shared_;
   std::shared_ptr<OwnedComm> comm_;
   int rank_ = 0, size_ = 1;
   std::vector<std::string> hosts_;
@@ -62,7 +62,7 @@ class MpiTransport final : public p2p::Transport {
 
 /// Transport and out-of-band store over private duplicates of `comm`, over shared memory where all ranks run
 /// on this machine. Collective. `name` is the group's, the same on all ranks.
-p2p::Endpoints make_mpi_endpoints(const MpiSite& site, MPI_Comm comm, const std::string& name,
+p2p::Endpoints make_mpi_endpoints(const MpiContext& shared, MPI_Comm comm, const std::string& name,
                                   const Deadline& deadline);
 
 }  // namespace dtrain

@@ -159,7 +159,7 @@ std::unique_ptr<Work> Calls::start(Call call, const MemorySpan& input, const Mem
           cudaMemcpyAsync(output.data, out, output.bytes(), cudaMemcpyDeviceToDevice, core_->link().stream()),
           "copy to another GPU for " + call.text());
     }
-    stage.reset();  // whoever gets it next uses it after this, in the same stream
+    stage.reset();  // its next user uses it after this, in the same stream
   }
   return finish(std::move(call), place, std::move(stage), out, {output});
 }

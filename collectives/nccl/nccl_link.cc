@@ -44,7 +44,7 @@ std::string missing_ranks(const Bootstrap& bootstrap, int& first) {
   int missing = 0;
   for (int rank = 0; rank < bootstrap.size; ++rank) {
     const auto host =
-        bootstrap.store->try_get(key_of(bootstrap, fmt::format("card/{}", rank)), Deadline::after(kAskFor));
+        bootstrap.store->try_get(key_of(bootstrap, fmt::format("peer/{}", rank)), Deadline::after(kAskFor));
     if (host) continue;
     if (missing++ == 0) first = rank;
     if (missing <= kMostRanksListed) text += fmt::format("{}{}", text.empty() ? "rank " : ", ", rank);
@@ -95,13 +95,13 @@ void NcclLink::meet(const Bootstrap& bootstrap, const Deadline& deadline) {
   ncclUniqueId id{};
   std::vector<ProcessName> processes;
   try {
-    store.set(key_of(bootstrap, fmt::format("card/{}", bootstrap.rank)), info_of(bootstrap.host), deadline);
+    store.set(key_of(bootstrap, fmt::format("peer/{}", bootstrap.rank)), info_of(bootstrap.host), deadline);
     if (bootstrap.rank == 0) {
       check(ncclGetUniqueId(&id), "make an NCCL id");
       store.set(key_of(bootstrap, "id"), std::string_view(id.internal, sizeof id.internal), deadline);
     }
     for (int rank = 0; rank < bootstrap.size; ++rank) {
-      auto [process, host] = read_info(store.get(key_of(bootstrap, fmt::format("card/{}", rank)), deadline));
+      auto [process, host] = read_info(store.get(key_of(bootstrap, fmt::format("peer/{}", rank)), deadline));
       processes.push_back(host == bootstrap.host ? process : ProcessName{});
       hosts_.push_back(std::move(host));
     }
@@ -180,8 +180,8 @@ void NcclLink::kill() noexcept {
     const std::lock_guard lock(mutex_);
     dying = std::move(comm_);
   }
-  // Aborted outside the lock: NCCL may wait until graphs that hold its calls are gone, and whoever is to let
-  // go of them must get past queue().
+  // Aborted outside the lock: NCCL may wait until graphs that hold its calls are gone, and the thread that
+  // releases them must get past queue().
 }
 
 void NcclLink::finish(const Deadline& deadline) noexcept {

@@ -57,7 +57,7 @@ void CallWatchdog::look_around(TimePoint now) {
 }
 
 // Messages, and the parts of an all_to_all, concern pairs that need not be neighbours: some are looked at
-// each time, in turn, so that all have been after a while. Whoever is stuck in a later collective stays
+// each time, in turn, so that all have been after a while. A rank stuck in a later collective stays
 // there, since that waits for this rank too.
 void CallWatchdog::compare_with_involved() {
   const int rank = sources_.members.rank(), others = sources_.members.size() - 1;
@@ -151,7 +151,7 @@ PeerFailure CallWatchdog::accuse(const std::string& happened) {
         first_missing,
         fmt::format("{}; {} did not show up in this call: stopped, stuck or much slower?", happened, who));
   }
-  // Whoever has made the call may have ended in it.
+  // A rank that has made the call may have ended in it.
   for (const int peer : ended) {
     if (!call_.involves(peer)) continue;
     return blame(

@@ -33,15 +33,15 @@ std::unique_ptr<Communicator> make_tcp_communicator(const Bootstrap& bootstrap, 
         "backend tcp: expected a store to meet the other ranks in, got none; start the workers with "
         "dtrain-launch or set MASTER_ADDR and MASTER_PORT");
   }
-  const tcp::TcpSite site{bootstrap.store,
-                          bootstrap.host,
-                          listening_host(bootstrap),
-                          bootstrap.token,
-                          bootstrap.protection,
-                          bootstrap.locality,
-                          &log};
+  const tcp::TcpContext shared{bootstrap.store,
+                               bootstrap.host,
+                               listening_host(bootstrap),
+                               bootstrap.token,
+                               bootstrap.protection,
+                               bootstrap.locality,
+                               &log};
   return p2p::make_p2p_communicator(
-      tcp::make_tcp_endpoints(site, bootstrap.rank, bootstrap.size, bootstrap.name,
+      tcp::make_tcp_endpoints(shared, bootstrap.rank, bootstrap.size, bootstrap.name,
                               Deadline::after(bootstrap.timeout)),
       bootstrap.name, bootstrap.timeout, log, bootstrap.spans);
 }

@@ -26,11 +26,11 @@ std::string medium_of(Protection protection) {
 
 }  // namespace
 
-TcpTransport::TcpTransport(const TcpSite& site, int rank, PeerConnections connected)
-    : site_(site),
+TcpTransport::TcpTransport(const TcpContext& shared, int rank, PeerConnections connected)
+    : shared_(shared),
       rank_(rank),
       hosts_(std::move(connected.hosts)),
-      medium_(medium_of(site.protection)),
+      medium_(medium_of(shared.protection)),
       has_core_(std::count(hosts_.begin(), hosts_.end(), host_of(rank)) <= ::sysconf(_SC_NPROCESSORS_ONLN)),
       engine_(rank, std::move(connected.connections)) {}
 
@@ -49,19 +49,19 @@ void TcpTransport::close(bool) noexcept { engine_.close(); }
 p2p::Endpoints TcpTransport::split(const std::vector<int>& members, const std::string& name,
                                    const Deadline& deadline) {
   const auto self = std::find(members.begin(), members.end(), rank_);
-  return make_tcp_endpoints(site_, static_cast<int>(self - members.begin()), static_cast<int>(members.size()),
-                            name, deadline);
+  return make_tcp_endpoints(shared_, static_cast<int>(self - members.begin()),
+                            static_cast<int>(members.size()), name, deadline);
 }
 
-p2p::Endpoints make_tcp_endpoints(const TcpSite& site, int rank, int size, const std::string& name,
+p2p::Endpoints make_tcp_endpoints(const TcpContext& shared, int rank, int size, const std::string& name,
                                   const Deadline& deadline) {
   const std::string own_counter = fmt::format("tcp/{}/made/{}", name, rank);
-  const std::string prefix = fmt::format("tcp/{}/{}", name, site.store->add(own_counter, 1, deadline));
+  const std::string prefix = fmt::format("tcp/{}/{}", name, shared.store->add(own_counter, 1, deadline));
   p2p::Endpoints endpoints;
   endpoints.transport =
-      std::make_unique<TcpTransport>(site, rank, wire_up(site, rank, size, prefix, deadline));
-  endpoints.oob = std::make_unique<StoreOobKv>(*site.store, prefix, rank);
-  return prefer_shared_memory(std::move(endpoints), prefix, site.locality, deadline);
+      std::make_unique<TcpTransport>(shared, rank, wire_up(shared, rank, size, prefix, deadline));
+  endpoints.oob = std::make_unique<StoreOobKv>(*shared.store, prefix, rank);
+  return prefer_shared_memory(std::move(endpoints), prefix, shared.locality, deadline);
 }
 
 }  // namespace dtrain::tcp

@@ -12,7 +12,7 @@ namespace dtrain::tcp {
 
 class TcpTransport final : public p2p::Transport {
  public:
-  TcpTransport(const TcpSite& site, int rank, PeerConnections connected);
+  TcpTransport(const TcpContext& shared, int rank, PeerConnections connected);
   ~TcpTransport() override { close(false); }
 
   int rank() const noexcept override { return rank_; }
@@ -35,7 +35,7 @@ class TcpTransport final : public p2p::Transport {
                        const Deadline& deadline) override;
 
  private:
-  const TcpSite site_;
+  const TcpContext shared_;
   const int rank_;
   const std::vector<std::string> hosts_;
   const std::string medium_;
@@ -46,7 +46,7 @@ class TcpTransport final : public p2p::Transport {
 /// A transport with its out-of-band keys in the store, over shared memory where all ranks run on this
 /// machine. Every rank numbers the groups of a name, so that names can be used again. Collective; throws as
 /// wire_up().
-p2p::Endpoints make_tcp_endpoints(const TcpSite& site, int rank, int size, const std::string& name,
+p2p::Endpoints make_tcp_endpoints(const TcpContext& shared, int rank, int size, const std::string& name,
                                   const Deadline& deadline);
 
 }  // namespace dtrain::tcp

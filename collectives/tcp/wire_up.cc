@@ -46,34 +46,34 @@ PeerError not_connected(const std::string& group, int rank, const std::string& h
 
 class WireUp {
  public:
-  WireUp(const TcpSite& site, int rank, int size, const std::string& group, const Deadline& deadline)
-      : site_(site),
+  WireUp(const TcpContext& shared, int rank, int size, const std::string& group, const Deadline& deadline)
+      : shared_(shared),
         rank_(rank),
         size_(size),
         group_(group),
         deadline_(deadline),
-        listening_(site.listening_host, site.host, purpose_to(rank), site.token, deadline) {
+        listening_(shared.listening_host, shared.host, purpose_to(rank), shared.token, deadline) {
     if (rank + 1 == size) listening_.acceptor.close();  // nobody connects to the last one
     result_.connections.resize(static_cast<std::size_t>(size));
     result_.hosts.resize(static_cast<std::size_t>(size));
-    result_.hosts[static_cast<std::size_t>(rank)] = site.host;
+    result_.hosts[static_cast<std::size_t>(rank)] = shared.host;
   }
 
   PeerConnections run() {
-    site_.store->set(address_key(group_, rank_), listening_.address.text(), deadline_);
+    shared_.store->set(address_key(group_, rank_), listening_.address.text(), deadline_);
     while (missing() > 0) {
       if (deadline_.expired()) give_up();
       turn();
     }
     report_rejections();
     for (int peer = rank_ + 1; peer < size_; ++peer)
-      host_of(peer) = PeerAddress::parse(site_.store->get(address_key(group_, peer), deadline_)).host;
+      host_of(peer) = PeerAddress::parse(shared_.store->get(address_key(group_, peer), deadline_)).host;
     return std::move(result_);
   }
 
  private:
   std::string& host_of(int rank) { return result_.hosts[static_cast<std::size_t>(rank)]; }
-  Purpose purpose_to(int rank) const { return {group_, rank, size_, site_.protection}; }
+  Purpose purpose_to(int rank) const { return {group_, rank, size_, shared_.protection}; }
   std::optional<net::SecureStream>& connection_to(int rank) {
     return result_.connections[static_cast<std::size_t>(rank)];
   }
@@ -107,7 +107,8 @@ class WireUp {
 
   void report_rejections() const {
     if (const std::string rejected = listening_.acceptor.rejections(); !rejected.empty())
-      site_.log->write(LogLevel::warning, fmt::format("tcp group '{}': rank {} {}", group_, rank_, rejected));
+      shared_.log->write(LogLevel::warning,
+                         fmt::format("tcp group '{}': rank {} {}", group_, rank_, rejected));
   }
 
   void look_up(int peer) {
@@ -115,7 +116,7 @@ class WireUp {
     const Duration slice = std::min<Duration>(kLookUpSlice, deadline_.remaining());
     std::string text;
     try {
-      text = site_.store->get(address_key(group_, peer), Deadline::after(slice));
+      text = shared_.store->get(address_key(group_, peer), Deadline::after(slice));
     } catch (const PeerError& error) {
       if (deadline_.expired() || steady_clock().now() - start < slice)
         throw not_connected(group_, peer, "", std::string("it has not joined: ") + error.what());
@@ -123,12 +124,13 @@ class WireUp {
     }
     const PeerAddress found = PeerAddress::parse(text);
     host_of(peer) = found.host;
-    if (found.protection != site_.protection)
+    if (found.protection != shared_.protection)
       throw UsageError(fmt::format(
           "tcp group '{}': rank {} on {} protects its messages by '{}', rank {} on {} by '{}'; set "
           "DTRAIN_TCP_PROTECTION to the same on every node",
-          group_, peer, found.host, name_of(found.protection), rank_, site_.host, name_of(site_.protection)));
-    connectors_.push_back(connector_to(found, rank_, purpose_to(peer), site_.token, deadline_));
+          group_, peer, found.host, name_of(found.protection), rank_, shared_.host,
+          name_of(shared_.protection)));
+    connectors_.push_back(connector_to(found, rank_, purpose_to(peer), shared_.token, deadline_));
   }
 
   [[noreturn]] void give_up() {
@@ -140,14 +142,14 @@ class WireUp {
     for (int peer = 0; peer < size_; ++peer) {
       if (peer == rank_ || connection_to(peer)) continue;
       const auto found =
-          site_.store->try_get(address_key(group_, peer), Deadline::after(std::chrono::seconds(1)));
+          shared_.store->try_get(address_key(group_, peer), Deadline::after(std::chrono::seconds(1)));
       if (found) throw not_connected(group_, peer, PeerAddress::parse(*found).host, "it has not connected");
       throw not_connected(group_, peer, "", "it has not joined");
     }
     throw not_connected(group_, -1, "", "out of time");
   }
 
-  const TcpSite& site_;
+  const TcpContext& shared_;
   const int rank_, size_;
   const std::string& group_;
   const Deadline& deadline_;
@@ -159,9 +161,9 @@ class WireUp {
 
 }  // namespace
 
-PeerConnections wire_up(const TcpSite& site, int rank, int size, const std::string& group,
+PeerConnections wire_up(const TcpContext& shared, int rank, int size, const std::string& group,
                         const Deadline& deadline) {
-  return WireUp(site, rank, size, group, deadline).run();
+  return WireUp(shared, rank, size, group, deadline).run();
 }
 
 }  // namespace dtrain::tcp

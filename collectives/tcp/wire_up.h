@@ -17,7 +17,7 @@
 namespace dtrain::tcp {
 
 /// What all groups of one communicator and its splits share.
-struct TcpSite {
+struct TcpContext {
   Store* store = nullptr;      ///< borrowed; where ranks leave their addresses
   std::string host;            ///< this machine's name for errors
   std::string listening_host;  ///< the address of this machine that the others can reach
@@ -37,7 +37,7 @@ struct PeerConnections {
 /// each served for a few seconds, a bounded number of them at a time, and what became of them is logged.
 /// Throws PeerError naming who did not come before `deadline`, UsageError when there is no such address here
 /// or the ranks do not agree on the protection.
-PeerConnections wire_up(const TcpSite& site, int rank, int size, const std::string& group,
+PeerConnections wire_up(const TcpContext& shared, int rank, int size, const std::string& group,
                         const Deadline& deadline);
 
 }  // namespace dtrain::tcp

@@ -170,7 +170,7 @@ void Fiber::resume(Fiber& from) noexcept {
 #endif
   emulation_switch(&from.saved_, saved_);
 #if defined(__SANITIZE_ADDRESS__)
-  // We run again: whoever resumed us is known by now, and with it the bounds of a thread's own stack.
+  // We run again: the fiber that resumed us is known by now, and with it the bounds of a thread's own stack.
   __sanitizer_finish_switch_fiber(from.fake_stack_, &from.came_from_->bottom_,
                                   &from.came_from_->bottom_bytes_);
 #endif

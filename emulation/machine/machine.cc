@@ -31,7 +31,7 @@ int& current_device() noexcept {
   return device;
 }
 
-// Never destroyed: whoever is still there at the end may call. Its thread ends with the process.
+// Never destroyed: what still runs at the end may call. Its thread ends with the process.
 Machine& Machine::get() {
   static Machine* const machine = [] {
     auto* const made = new Machine;

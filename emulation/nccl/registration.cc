@@ -1,4 +1,4 @@
-// Memory that NCCL allocates or is told of beforehand, where nothing is gained by it, and operations of one's
+// Memory that NCCL allocates or registers beforehand, where nothing is gained by it, and operations of one's
 // own, which are refused.
 #include <cuda_runtime.h>
 #include <nccl.h>

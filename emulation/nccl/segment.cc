@@ -20,7 +20,7 @@ std::size_t padded(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlign
 Segment::Segment(std::string name, int ranks) : name_(std::move(name)), ranks_(ranks) {
   const auto count = static_cast<std::size_t>(ranks);
   const std::size_t slots = padded(count * sizeof(RankSlot)), boxes = padded(count * count * sizeof(Mailbox));
-  bytes_ = slots + boxes + count * 2 * kChunkBytes + count * count * 2 * kLetterBytes;
+  bytes_ = slots + boxes + count * 2 * kChunkBytes + count * count * 2 * kMessageBytes;
   const int file = ::shm_open(name_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   const bool sized = file >= 0 && ::ftruncate(file, static_cast<off_t>(bytes_)) == 0;
   void* memory = sized ? ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
@@ -34,7 +34,7 @@ Segment::Segment(std::string name, int ranks) : name_(std::move(name)), ranks_(r
   slots_ = reinterpret_cast<RankSlot*>(base_);
   boxes_ = reinterpret_cast<Mailbox*>(base_ + slots);
   chunks_ = base_ + slots + boxes;
-  letters_ = chunks_ + count * 2 * kChunkBytes;
+  messages_ = chunks_ + count * 2 * kChunkBytes;
 }
 
 Segment::~Segment() { ::munmap(base_, bytes_); }
@@ -43,8 +43,8 @@ std::byte* Segment::chunk(int rank, std::uint64_t round) const noexcept {
   return chunks_ + (static_cast<std::size_t>(rank) * 2 + round % 2) * kChunkBytes;
 }
 
-std::byte* Segment::letter(int from, int to, std::uint64_t number) const noexcept {
-  return letters_ + (static_cast<std::size_t>(from * ranks_ + to) * 2 + number % 2) * kLetterBytes;
+std::byte* Segment::message(int from, int to, std::uint64_t number) const noexcept {
+  return messages_ + (static_cast<std::size_t>(from * ranks_ + to) * 2 + number % 2) * kMessageBytes;
 }
 
 void Segment::unlink() noexcept { ::shm_unlink(name_.c_str()); }

@@ -1,6 +1,6 @@
 // The memory that the ranks of a communicator share, threads or processes of one machine: where they meet,
-// and where what they send each other passes through in chunks. Nothing in it waits: whoever cannot go on
-// asks again.
+// and where what they send each other passes through in chunks. Nothing in it waits: a rank that cannot
+// continue asks again.
 #pragma once
 
 #include <atomic>
@@ -23,11 +23,11 @@ struct Mailbox {
   std::atomic<std::uint64_t> sent, taken;  ///< chunks
 };
 
-/// A named piece of shared memory for `ranks` ranks; whoever is first makes it.
+/// A named piece of shared memory for `ranks` ranks; the first one makes it.
 class Segment {
  public:
   static constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
-  static constexpr std::size_t kLetterBytes = std::size_t{64} << 10;
+  static constexpr std::size_t kMessageBytes = std::size_t{64} << 10;
 
   /// Throws std::runtime_error when the system has no shared memory to give.
   Segment(std::string name, int ranks);
@@ -40,7 +40,7 @@ class Segment {
   Mailbox& mailbox(int from, int to) const noexcept { return boxes_[from * ranks_ + to]; }
   /// Where `rank` puts what it publishes in `round`.
   std::byte* chunk(int rank, std::uint64_t round) const noexcept;
-  std::byte* letter(int from, int to, std::uint64_t number) const noexcept;
+  std::byte* message(int from, int to, std::uint64_t number) const noexcept;
   /// No one else will come: the name goes, the memory stays until all let go.
   void unlink() noexcept;
 
@@ -51,7 +51,7 @@ class Segment {
   std::byte* base_ = nullptr;
   RankSlot* slots_ = nullptr;
   Mailbox* boxes_ = nullptr;
-  std::byte *chunks_ = nullptr, *letters_ = nullptr;
+  std::byte *chunks_ = nullptr, *messages_ = nullptr;
 };
 
 }  // namespace emulation

@@ -107,13 +107,14 @@ class Collective {
   std::size_t element_ = 0, piece_ = 0, rounds_ = 0, done_ = 0;
 };
 
-class Letter {
+class Message {
  public:
-  Letter(Link& link, const Request& request) : link_(&link), segment_(link.segment.get()), request_(request) {
+  Message(Link& link, const Request& request)
+      : link_(&link), segment_(link.segment.get()), request_(request) {
     bytes_ = request.count * size_of(request.type);
   }
 
-  /// Letters of one way and peer pass one after the other.
+  /// Messages of one way and peer pass one after the other.
   std::pair<Transfer, int> way() const { return {request_.kind, request_.peer}; }
 
   Progress go_on() {
@@ -122,17 +123,17 @@ class Letter {
         sends ? segment_->mailbox(link_->rank, request_.peer) : segment_->mailbox(request_.peer, link_->rank);
     bool moved = false;
     while (at_ < bytes_) {
-      const std::size_t size = std::min(Segment::kLetterBytes, bytes_ - at_);
+      const std::size_t size = std::min(Segment::kMessageBytes, bytes_ - at_);
       const std::uint64_t sent = box.sent.load(std::memory_order_acquire);
       const std::uint64_t taken = box.taken.load(std::memory_order_acquire);
       if (sends ? sent - taken == 2 : sent == taken) return moved ? Progress::moved : Progress::stalled;
       if (sends) {
-        std::memcpy(segment_->letter(link_->rank, request_.peer, sent),
+        std::memcpy(segment_->message(link_->rank, request_.peer, sent),
                     static_cast<const std::byte*>(request_.in) + at_, size);
         box.sent.store(sent + 1, std::memory_order_release);
       } else {
         std::memcpy(static_cast<std::byte*>(request_.out) + at_,
-                    segment_->letter(request_.peer, link_->rank, taken), size);
+                    segment_->message(request_.peer, link_->rank, taken), size);
         box.taken.store(taken + 1, std::memory_order_release);
       }
       at_ += size;
@@ -148,7 +149,7 @@ class Letter {
   std::size_t bytes_ = 0, at_ = 0;
 };
 
-bool is_letter(const Request& request) {
+bool is_message(const Request& request) {
   return request.kind == Transfer::send || request.kind == Transfer::receive;
 }
 
@@ -157,8 +158,8 @@ class Run {
   Run(std::shared_ptr<Link> link, const std::vector<Request>& requests) : link_(std::move(link)) {
     for (const Request& request : requests) {
       if (request.count == 0) continue;
-      if (is_letter(request)) {
-        letters_.emplace_back(*link_, request);
+      if (is_message(request)) {
+        messages_.emplace_back(*link_, request);
       } else {
         collectives_.emplace_back(*link_, request);
       }
@@ -176,14 +177,14 @@ class Run {
       collectives_.pop_back();
     }
     std::set<std::pair<Transfer, int>> busy;
-    std::erase_if(letters_, [&](Letter& letter) {
-      if (busy.contains(letter.way())) return false;
-      const Progress progress = letter.go_on();
+    std::erase_if(messages_, [&](Message& message) {
+      if (busy.contains(message.way())) return false;
+      const Progress progress = message.go_on();
       moved = moved || progress != Progress::stalled;
-      if (progress != Progress::done) busy.insert(letter.way());
+      if (progress != Progress::done) busy.insert(message.way());
       return progress == Progress::done;
     });
-    if (collectives_.empty() && letters_.empty()) return end();
+    if (collectives_.empty() && messages_.empty()) return end();
     return moved ? Progress::moved : Progress::stalled;
   }
 
@@ -195,7 +196,7 @@ class Run {
 
   std::shared_ptr<Link> link_;
   std::vector<Collective> collectives_;  // the next one last
-  std::vector<Letter> letters_;
+  std::vector<Message> messages_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Collectives and letters as runs that never wait: each call of go_on() moves as far as the peers allow.
+// Collectives and messages as runs that never wait: each call of go_on() moves as far as the peers allow.
 #pragma once
 
 #include <nccl.h>
@@ -21,7 +21,7 @@ struct Request {
   std::size_t count = 0;  ///< elements: of a rank's part where there are parts
   ncclDataType_t type = ncclFloat32;
   ncclRedOp_t op = ncclSum;
-  int peer = 0;  ///< root, or whom a letter is for or from
+  int peer = 0;  ///< root, or whom a message is for or from
 };
 
 /// What a communicator's runs look at.
@@ -32,7 +32,7 @@ struct Link {
   std::atomic<int> under_way = 0;
 };
 
-/// A run of `requests`, which were grouped into one: letters move together, collectives in their order.
+/// A run of `requests`, which were grouped into one: messages move together, collectives in their order.
 std::function<Progress()> start(std::shared_ptr<Link> link,
                                 std::shared_ptr<const std::vector<Request>> requests);
 

@@ -1,5 +1,5 @@
 // What ranks are to hold alike, and whether they do: a flipped bit in one rank's memory, or a wrong result,
-// spoils a run without any other sign.
+// corrupts a run without any other sign.
 #pragma once
 
 #include "collectives/communicator.h"

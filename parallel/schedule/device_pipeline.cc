@@ -97,9 +97,9 @@ class DevicePipeline::Step {
     return std::ranges::any_of(pipeline_.keys_, [](const auto& keys) { return !keys.empty(); });
   }
 
-  // Whoever gives the inputs keys dropout's masks in all stages for them, which are then at work on other
-  // micro-batches. So each one's rows are noted before any stage begins, and set again by the stage's own
-  // thread (set_rows). And where devices run ahead no stage waits for the one that inputs come to.
+  // The one that gives the inputs keys dropout's masks in all stages for them, which are then at work on
+  // other micro-batches. So each one's rows are noted before any stage begins, and set again by the stage's
+  // own thread (set_rows). And where devices run ahead no stage waits for the one that inputs come to.
   void fetch_all() {
     for (std::size_t i = 0; i < passes_.count(); ++i) {
       alive_[0][i].input = first_input(i).to(pipeline_.device_of(0));

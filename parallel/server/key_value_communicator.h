@@ -1,5 +1,5 @@
 // What workers of asynchronous servers have in place of a group: rank 0 says things at the start of a run,
-// and a server keeps them for whoever comes, also later.
+// and a server keeps them for workers that come later, too.
 #pragma once
 
 #include <memory>

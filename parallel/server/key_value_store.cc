@@ -35,7 +35,7 @@ void append(const Tensor& tensor, std::vector<std::byte>& payload) {
   payload.insert(payload.end(), bytes, bytes + bytes_of(dense));
 }
 
-server::TensorNote note_of(const std::string& name, const Tensor& tensor) {
+server::TensorMeta meta_of(const std::string& name, const Tensor& tensor) {
   const Dims& shape = tensor.shape();
   return {name, static_cast<int>(tensor.dtype()), {shape.begin(), shape.end()}};
 }
@@ -53,8 +53,8 @@ using Shares = std::map<int, std::vector<std::size_t>>;
 }  // namespace
 
 struct KeyValueStore::Impl {
-  Impl(std::span<const std::string> cards, const WorkerSite& site, const Deadline& deadline)
-      : channels(cards, site, deadline) {}
+  Impl(std::span<const std::string> addresses, const KeyValueStoreOptions& options, const Deadline& deadline)
+      : channels(addresses, options, deadline) {}
 
   Place& place(const std::string& key) {
     const auto found = places.find(key);
@@ -114,7 +114,7 @@ struct KeyValueStore::Impl {
   std::int64_t introduce(const std::string& key, const Tensor& value, bool brings, int server,
                          const Deadline& deadline) {
     Message message = request(Op::init);
-    message.text = to_text(note_of(key, value));
+    message.text = to_text(meta_of(key, value));
     if (brings) append(value, message.payload);
     const Message answer = channels.ask(server, std::move(message), deadline);
     places[key] = {server, static_cast<std::uint32_t>(answer.head.number), 0};
@@ -131,9 +131,9 @@ struct KeyValueStore::Impl {
   std::shared_ptr<Device> cpu = make_device("cpu");
 };
 
-KeyValueStore::KeyValueStore(std::span<const std::string> cards, const WorkerSite& site,
+KeyValueStore::KeyValueStore(std::span<const std::string> addresses, const KeyValueStoreOptions& options,
                              const Deadline& deadline)
-    : impl_(std::make_unique<Impl>(cards, site, deadline)) {}
+    : impl_(std::make_unique<Impl>(addresses, options, deadline)) {}
 
 KeyValueStore::~KeyValueStore() = default;
 
@@ -193,18 +193,18 @@ std::vector<std::byte> KeyValueStore::hear(std::int64_t number, const Deadline& 
 
 ServerState KeyValueStore::state(int server, const Deadline& deadline) {
   const Message answer = impl_->channels.ask(server, request(Op::state), deadline);
-  const auto note = server::state_note(answer.text);
-  if (!note) throw PeerError("parameter server: its state is none", PeerFailure{-1, "", "state", 0, ""});
+  const auto meta = server::state_meta(answer.text);
+  if (!meta) throw PeerError("parameter server: its state is none", PeerFailure{-1, "", "state", 0, ""});
   ServerState state;
-  state.applied = note->applied;
+  state.applied = meta->applied;
   std::size_t offset = 0;
-  for (std::size_t i = 0; i < note->tensors.size(); ++i) {
-    const server::TensorNote& item = note->tensors[i];
+  for (std::size_t i = 0; i < meta->tensors.size(); ++i) {
+    const server::TensorMeta& item = meta->tensors[i];
     if (answer.payload.size() - offset < bytes_of(item))
       throw PeerError("parameter server: its state is cut off", PeerFailure{-1, "", "state", 0, ""});
     const Tensor tensor = Tensor::empty(Dims(item.shape), impl_->cpu, static_cast<DType>(item.dtype));
     server::take_values(answer.payload, offset, tensor);
-    (static_cast<std::int64_t>(i) < note->keys ? state.values : state.state).emplace_back(item.name, tensor);
+    (static_cast<std::int64_t>(i) < meta->keys ? state.values : state.state).emplace_back(item.name, tensor);
   }
   return state;
 }
@@ -212,13 +212,13 @@ ServerState KeyValueStore::state(int server, const Deadline& deadline) {
 void KeyValueStore::restore(int server, const NamedTensors& state, std::span<const std::int64_t> applied,
                             const Deadline& deadline) {
   Message message = request(Op::restore);
-  server::StateNote note;
+  server::StateMeta meta;
   for (const auto& [name, tensor] : state) {
-    note.tensors.push_back(note_of(name, tensor));
+    meta.tensors.push_back(meta_of(name, tensor));
     append(tensor, message.payload);
   }
-  note.applied.assign(applied.begin(), applied.end());
-  message.text = to_text(note);
+  meta.applied.assign(applied.begin(), applied.end());
+  message.text = to_text(meta);
   impl_->channels.ask(server, std::move(message), deadline);
 }
 

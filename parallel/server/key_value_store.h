@@ -1,7 +1,7 @@
 // A worker's side of parameter servers: keys with values that live on the servers, init, push, pull.
 //
-//     KeyValueStore store(cards, {.worker = 0, .token = token}, deadline);
-//     store.init("w", w, deadline);                       // whoever comes first brings the values
+//     KeyValueStore store(addresses, {.worker = 0, .token = token}, deadline);
+//     store.init("w", w, deadline);                       // the first worker brings the values
 //     while (…) {
 //       store.push({{"w", gradient}}, 0.1, deadline);     // the server updates by it
 //       store.pull({{"w", w}}, deadline);                 // what came of it
@@ -25,7 +25,7 @@
 namespace dtrain {
 
 /// Who a worker of parameter servers is.
-struct WorkerSite {
+struct KeyValueStoreOptions {
   int worker = 0;                                    ///< its number among the workers
   std::optional<Token> token = {};                   ///< the job's secret, as the servers have it
   Protection protection = Protection::authenticate;  ///< of messages; the same on all processes
@@ -43,8 +43,10 @@ struct ServerState {
 /// refuses.
 class KeyValueStore {
  public:
-  /// Connects to all servers; `cards` are theirs (ParameterServer::card) in the order of their numbers.
-  KeyValueStore(std::span<const std::string> cards, const WorkerSite& site, const Deadline& deadline);
+  /// Connects to all servers; `addresses` are theirs (ParameterServer::address) in the order of their
+  /// numbers.
+  KeyValueStore(std::span<const std::string> addresses, const KeyValueStoreOptions& options,
+                const Deadline& deadline);
   ~KeyValueStore();
   KeyValueStore(const KeyValueStore&) = delete;
   KeyValueStore& operator=(const KeyValueStore&) = delete;

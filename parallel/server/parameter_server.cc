@@ -37,12 +37,13 @@ void check_rules(const ServerRules& rules) {
 }  // namespace
 
 struct ParameterServer::Impl {
-  Impl(const ServerRules& server_rules, std::unique_ptr<Updater> updater, const ServerSite& where)
+  Impl(const ServerRules& server_rules, std::unique_ptr<Updater> updater, const ParameterServerOptions& given)
       : rules(server_rules),
-        site(where),
-        listening(site.host, site.name, server::purpose_of(site.number, rules.workers, site.protection),
-                  site.token, Deadline::after(kListenPatience)),
-        card(listening.address.text()),
+        options(given),
+        listening(options.host, options.name,
+                  server::purpose_of(options.number, rules.workers, options.protection), options.token,
+                  Deadline::after(kListenPatience)),
+        address(listening.address.text()),
         table(rules, std::move(updater),
               [this](int worker, server::Message answer) { send(worker, std::move(answer)); }) {
     wake.reset(static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, "eventfd")));
@@ -108,14 +109,14 @@ struct ParameterServer::Impl {
   }
 
   void say(LogLevel level, const std::string& text) const {
-    if (site.log != nullptr)
-      site.log->write(level, fmt::format("parameter server {}: {}", site.number, text));
+    if (options.log != nullptr)
+      options.log->write(level, fmt::format("parameter server {}: {}", options.number, text));
   }
 
   ServerRules rules;
-  ServerSite site;
+  ParameterServerOptions options;
   tcp::ListeningRank listening;
-  std::string card;
+  std::string address;
   server::Table table;
   std::map<int, server::MessageLink> links;
   UniqueFd wake;
@@ -123,12 +124,12 @@ struct ParameterServer::Impl {
 };
 
 ParameterServer::ParameterServer(const ServerRules& rules, std::unique_ptr<Updater> updater,
-                                 const ServerSite& site)
-    : impl_((check_rules(rules), std::make_unique<Impl>(rules, std::move(updater), site))) {}
+                                 const ParameterServerOptions& options)
+    : impl_((check_rules(rules), std::make_unique<Impl>(rules, std::move(updater), options))) {}
 
 ParameterServer::~ParameterServer() = default;
 
-const std::string& ParameterServer::card() const noexcept { return impl_->card; }
+const std::string& ParameterServer::address() const noexcept { return impl_->address; }
 
 void ParameterServer::run(Duration patience, const std::function<bool()>& given_up) {
   Impl& impl = *impl_;
@@ -139,7 +140,7 @@ void ParameterServer::run(Duration patience, const std::function<bool()>& given_
     if (::read(impl.wake.get(), &woken, sizeof woken) > 0) return;
     if (impl.links.empty() && given_up && given_up()) return;
     if (impl.links.empty() && !impl.table.deserted() && first.expired())
-      throw PeerError(fmt::format("parameter server {}: no worker has come", impl.site.number),
+      throw PeerError(fmt::format("parameter server {}: no worker has come", impl.options.number),
                       PeerFailure{-1, "", "connect", 0, ""});
   }
   const Deadline farewell = Deadline::after(kFarewell);
@@ -147,7 +148,7 @@ void ParameterServer::run(Duration patience, const std::function<bool()>& given_
   if (const std::string rejected = impl.listening.acceptor.rejections(); !rejected.empty())
     impl.say(LogLevel::warning, rejected);
   if (impl.table.parted_well()) return;
-  throw PeerError(fmt::format("parameter server {}: all workers have gone: {}", impl.site.number,
+  throw PeerError(fmt::format("parameter server {}: all workers have gone: {}", impl.options.number,
                               impl.table.over().empty() ? "some without a word" : impl.table.over()),
                   PeerFailure{-1, "", "serve", 0, ""});
 }

@@ -3,8 +3,8 @@
 // to the job.
 //
 //     ParameterServer server({.workers = 4, .update = ServerUpdate::async, .max_staleness = 4},
-//                            make_updater(sgd), site);
-//     publish(server.card());     // workers connect with it (KeyValueStore)
+//                            make_updater(sgd), options);
+//     publish(server.address());     // workers connect with it (KeyValueStore)
 //     server.run();               // until all workers have gone
 #pragma once
 
@@ -24,7 +24,7 @@
 namespace dtrain {
 
 /// Where a server stands.
-struct ServerSite {
+struct ParameterServerOptions {
   int number = 0;                   ///< of this server among those of the job, from 0
   std::string host = "127.0.0.1";   ///< the address to listen on
   std::string name = {};            ///< of this machine, as errors show it
@@ -37,14 +37,15 @@ class ParameterServer {
  public:
   /// Listens at once, on a free port. `updater` is used by run(). Throws UsageError for rules that make no
   /// sense and where other machines can reach the port and there is no token, SystemError.
-  ParameterServer(const ServerRules& rules, std::unique_ptr<Updater> updater, const ServerSite& site);
+  ParameterServer(const ServerRules& rules, std::unique_ptr<Updater> updater,
+                  const ParameterServerOptions& options);
   ~ParameterServer();
   ParameterServer(const ParameterServer&) = delete;
   ParameterServer& operator=(const ParameterServer&) = delete;
 
   /// What a worker needs to know to connect, beside the token: one short text, no secret where there is a
   /// token.
-  const std::string& card() const noexcept;
+  const std::string& address() const noexcept;
 
   /// Serves until all workers that came have gone, or stop(), or, while none is here, `given_up` (may be
   /// null) says so. Throws PeerError when nobody comes within `patience`, and, once all have gone, where none

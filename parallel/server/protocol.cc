@@ -40,8 +40,8 @@ class Reader {
   const std::byte* in_;
 };
 
-json describe(const TensorNote& note) {
-  return {{"name", note.name}, {"dtype", note.dtype}, {"shape", note.shape}};
+json describe(const TensorMeta& meta) {
+  return {{"name", meta.name}, {"dtype", meta.dtype}, {"shape", meta.shape}};
 }
 
 /// Throws UsageError for a number that is no integer, json's exceptions for what is no array.
@@ -52,17 +52,17 @@ std::vector<std::int64_t> integers_of(const json& list) {
 }
 
 // Throws UsageError and json's exceptions for what is not there or of another type.
-std::optional<TensorNote> read_tensor(const json& item) {
+std::optional<TensorMeta> read_tensor(const json& item) {
   const std::int64_t dtype = integer_of(item.at("dtype"));
   if (dtype < 0 || dtype > static_cast<int>(DType::boolean)) return std::nullopt;
-  TensorNote note{item.at("name").get<std::string>(), static_cast<int>(dtype), integers_of(item.at("shape"))};
-  if (note.shape.size() > kMostDims) return std::nullopt;
+  TensorMeta meta{item.at("name").get<std::string>(), static_cast<int>(dtype), integers_of(item.at("shape"))};
+  if (meta.shape.size() > kMostDims) return std::nullopt;
   std::int64_t count = 1;
-  for (const std::int64_t extent : note.shape) {
+  for (const std::int64_t extent : meta.shape) {
     if (extent < 0 || (extent > 0 && count > kMostElements / extent)) return std::nullopt;
     count *= extent;
   }
-  return note;
+  return meta;
 }
 
 }  // namespace
@@ -119,15 +119,15 @@ void decode_preface(std::span<const std::byte> bytes, Message& message) {
   message.text.assign(text, message.head.text_bytes);
 }
 
-std::string to_text(const TensorNote& note) { return describe(note).dump(); }
+std::string to_text(const TensorMeta& meta) { return describe(meta).dump(); }
 
-std::string to_text(const StateNote& note) {
+std::string to_text(const StateMeta& meta) {
   json tensors = json::array();
-  for (const TensorNote& tensor : note.tensors) tensors.push_back(describe(tensor));
-  return json{{"tensors", std::move(tensors)}, {"keys", note.keys}, {"applied", note.applied}}.dump();
+  for (const TensorMeta& tensor : meta.tensors) tensors.push_back(describe(tensor));
+  return json{{"tensors", std::move(tensors)}, {"keys", meta.keys}, {"applied", meta.applied}}.dump();
 }
 
-std::optional<TensorNote> tensor_note(const std::string& text) {
+std::optional<TensorMeta> tensor_meta(const std::string& text) {
   try {
     return read_tensor(json::parse(text));
   } catch (const json::exception&) {
@@ -137,19 +137,19 @@ std::optional<TensorNote> tensor_note(const std::string& text) {
   }
 }
 
-std::optional<StateNote> state_note(const std::string& text) {
+std::optional<StateMeta> state_meta(const std::string& text) {
   try {
     const json parsed = json::parse(text);
-    StateNote note;
+    StateMeta meta;
     for (const json& item : parsed.at("tensors")) {
       auto tensor = read_tensor(item);
       if (!tensor) return std::nullopt;
-      note.tensors.push_back(std::move(*tensor));
+      meta.tensors.push_back(std::move(*tensor));
     }
-    note.keys = integer_of(parsed.at("keys"));
-    note.applied = integers_of(parsed.at("applied"));
-    if (note.keys < 0 || note.keys > static_cast<std::int64_t>(note.tensors.size())) return std::nullopt;
-    return note;
+    meta.keys = integer_of(parsed.at("keys"));
+    meta.applied = integers_of(parsed.at("applied"));
+    if (meta.keys < 0 || meta.keys > static_cast<std::int64_t>(meta.tensors.size())) return std::nullopt;
+    return meta;
   } catch (const json::exception&) {
     return std::nullopt;
   } catch (const UsageError&) {  // a number that is no integer
@@ -157,10 +157,10 @@ std::optional<StateNote> state_note(const std::string& text) {
   }
 }
 
-std::size_t bytes_of(const TensorNote& note) {
+std::size_t bytes_of(const TensorMeta& meta) {
   std::size_t count = 1;
-  for (const std::int64_t extent : note.shape) count *= static_cast<std::size_t>(extent);
-  return count * size_of(static_cast<DType>(note.dtype));
+  for (const std::int64_t extent : meta.shape) count *= static_cast<std::size_t>(extent);
+  return count * size_of(static_cast<DType>(meta.dtype));
 }
 
 std::size_t bytes_of(const Tensor& tensor) {

@@ -81,28 +81,28 @@ std::vector<std::byte> encode_preface(const Message& message);
 void decode_preface(std::span<const std::byte> bytes, Message& message);
 
 /// A tensor's name, dtype (a number) and shape, as texts of init and state have them.
-struct TensorNote {
+struct TensorMeta {
   std::string name;
   int dtype = 0;
   std::vector<std::int64_t> shape;
-  bool operator==(const TensorNote&) const = default;
+  bool operator==(const TensorMeta&) const = default;
 };
 
 /// What `state` answers beside the tensors' values: those of the keys, in their order, then the updater's.
-struct StateNote {
-  std::vector<TensorNote> tensors;
+struct StateMeta {
+  std::vector<TensorMeta> tensors;
   std::int64_t keys = 0;              ///< how many of the tensors are keys
   std::vector<std::int64_t> applied;  ///< updates by worker
-  bool operator==(const StateNote&) const = default;
+  bool operator==(const StateMeta&) const = default;
 };
 
-std::string to_text(const TensorNote& note);
-std::string to_text(const StateNote& note);
+std::string to_text(const TensorMeta& meta);
+std::string to_text(const StateMeta& meta);
 /// Nothing for a text that is none, or that names a shape or dtype that no tensor has.
-std::optional<TensorNote> tensor_note(const std::string& text);
-std::optional<StateNote> state_note(const std::string& text);
+std::optional<TensorMeta> tensor_meta(const std::string& text);
+std::optional<StateMeta> state_meta(const std::string& text);
 /// Of the tensor's values.
-std::size_t bytes_of(const TensorNote& note);
+std::size_t bytes_of(const TensorMeta& meta);
 std::size_t bytes_of(const Tensor& tensor);
 /// Copies the values of `tensor`, dense and of the CPU, out of `payload` from `offset` on, which then is
 /// behind them. False where there are too few bytes.

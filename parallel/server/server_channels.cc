@@ -17,27 +17,27 @@ constexpr Duration kLongestTurn = std::chrono::milliseconds(100);
 
 }  // namespace
 
-ServerChannels::ServerChannels(std::span<const std::string> addresses, const WorkerSite& site,
+ServerChannels::ServerChannels(std::span<const std::string> addresses, const KeyValueStoreOptions& options,
                                const Deadline& deadline) {
   if (addresses.empty())
     throw UsageError("parameter servers: expected the address of at least one server, got none");
-  for (const std::string& address : addresses) connect(size(), address, site, deadline);
+  for (const std::string& address : addresses) connect(size(), address, options, deadline);
 }
 
 ServerChannels::~ServerChannels() = default;
 
-void ServerChannels::connect(int server, const std::string& text, const WorkerSite& site,
+void ServerChannels::connect(int server, const std::string& text, const KeyValueStoreOptions& options,
                              const Deadline& deadline) {
   const tcp::PeerAddress address = tcp::PeerAddress::parse(text);
   const std::string name =
       fmt::format("parameter server {} on {} ({})", server, address.host, address.address);
-  if (address.protection != site.protection)
+  if (address.protection != options.protection)
     throw UsageError(
         fmt::format("{} protects its messages by '{}', worker {} by '{}'; set DTRAIN_TCP_PROTECTION to "
                     "the same everywhere",
-                    name, name_of(address.protection), site.worker, name_of(site.protection)));
-  net::Connector connector =
-      tcp::connector_to(address, site.worker, purpose_of(server, 0, site.protection), site.token, deadline);
+                    name, name_of(address.protection), options.worker, name_of(options.protection)));
+  net::Connector connector = tcp::connector_to(
+      address, options.worker, purpose_of(server, 0, options.protection), options.token, deadline);
   auto stream = connector.run(deadline);
   if (!stream)
     throw PeerError(fmt::format("{}: no connection: {}", name, connector.why()),

@@ -17,7 +17,8 @@ namespace dtrain::server {
 class ServerChannels {
  public:
   /// Connects; throws PeerError naming the server that cannot be reached by `deadline`.
-  ServerChannels(std::span<const std::string> addresses, const WorkerSite& site, const Deadline& deadline);
+  ServerChannels(std::span<const std::string> addresses, const KeyValueStoreOptions& options,
+                 const Deadline& deadline);
   ~ServerChannels();
 
   int size() const noexcept { return static_cast<int>(channels_.size()); }
@@ -42,7 +43,8 @@ class ServerChannels {
     bool parted = false;
   };
 
-  void connect(int server, const std::string& address, const WorkerSite& site, const Deadline& deadline);
+  void connect(int server, const std::string& address, const KeyValueStoreOptions& options,
+               const Deadline& deadline);
   void pump(Channel& channel);
   [[noreturn]] static void lose(const Channel& channel, const std::string& why);
 

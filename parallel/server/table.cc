@@ -163,42 +163,42 @@ bool Table::serve(int worker, Message& request) {
 }
 
 bool Table::init(int worker, Message& request) {
-  const auto note = tensor_note(request.text);
-  if (!note) {
+  const auto meta = tensor_meta(request.text);
+  if (!meta) {
     refuse(worker, request, "init: expected the description of a tensor, got '" + request.text + "'");
     return true;
   }
-  const auto dtype = static_cast<DType>(note->dtype);
+  const auto dtype = static_cast<DType>(meta->dtype);
   if (dtype != DType::f32 && dtype != DType::f64 && dtype != DType::bf16) {
     refuse(worker, request,
-           fmt::format("init: key '{}': expected float32, float64 or bfloat16, got {}", note->name,
+           fmt::format("init: key '{}': expected float32, float64 or bfloat16, got {}", meta->name,
                        name_of(dtype)));
     return true;
   }
-  auto known = index_.find(note->name);
+  auto known = index_.find(meta->name);
   if (known == index_.end()) {
-    if (request.payload.empty() && bytes_of(*note) > 0) return false;  // somebody else brings the values
-    if (request.payload.size() != bytes_of(*note)) {
+    if (request.payload.empty() && bytes_of(*meta) > 0) return false;  // somebody else brings the values
+    if (request.payload.size() != bytes_of(*meta)) {
       refuse(worker, request,
-             fmt::format("init: key '{}': expected {} bytes, got {}", note->name, bytes_of(*note),
+             fmt::format("init: key '{}': expected {} bytes, got {}", meta->name, bytes_of(*meta),
                          request.payload.size()));
       return true;
     }
     Key key;
-    key.name = note->name;
-    key.value = Tensor::empty(Dims(note->shape), device_, dtype);
+    key.name = meta->name;
+    key.value = Tensor::empty(Dims(meta->shape), device_, dtype);
     std::size_t offset = 0;
     take_values(request.payload, offset, key.value);
     key.value.set_requires_grad(true);
     key.pulled.resize(workers_.size());
     key.contributed.resize(workers_.size());
-    known = index_.emplace(note->name, static_cast<std::uint32_t>(keys_.size())).first;
+    known = index_.emplace(meta->name, static_cast<std::uint32_t>(keys_.size())).first;
     keys_.push_back(std::move(key));
   }
   const Key& key = keys_[known->second];
-  if (key.value.dtype() != dtype || key.value.shape() != Dims(note->shape)) {
+  if (key.value.dtype() != dtype || key.value.shape() != Dims(meta->shape)) {
     refuse(worker, request,
-           fmt::format("init: key '{}' is {} here, and {} of worker {}", note->name, key.value.describe(),
+           fmt::format("init: key '{}' is {} here, and {} of worker {}", meta->name, key.value.describe(),
                        request.text, worker));
     return true;
   }
@@ -340,33 +340,33 @@ bool Table::hear(int worker, const Message& request) {
 
 void Table::give_state(int worker, const Message& request) {
   NamedTensors tensors = all_values();
-  StateNote note;
-  note.keys = static_cast<std::int64_t>(tensors.size());
+  StateMeta meta;
+  meta.keys = static_cast<std::int64_t>(tensors.size());
   for (auto& tensor : updater_->state()) tensors.push_back(std::move(tensor));
   Message answer;
   for (const auto& [name, tensor] : tensors) {
     const Tensor dense = tensor.detach().contiguous();
     const Dims& shape = dense.shape();
-    note.tensors.push_back({name, static_cast<int>(dense.dtype()), {shape.begin(), shape.end()}});
+    meta.tensors.push_back({name, static_cast<int>(dense.dtype()), {shape.begin(), shape.end()}});
     const auto* bytes = static_cast<const std::byte*>(dense.view().data);
     answer.payload.insert(answer.payload.end(), bytes, bytes + bytes_of(dense));
   }
-  for (const Worker& each : workers_) note.applied.push_back(each.applied);
-  answer.text = to_text(note);
+  for (const Worker& each : workers_) meta.applied.push_back(each.applied);
+  answer.text = to_text(meta);
   reply(worker, request, std::move(answer));
 }
 
 void Table::restore(int worker, const Message& request) {
-  const auto note = state_note(request.text);
+  const auto meta = state_meta(request.text);
   std::size_t expected = 0;
-  if (note) {
-    for (const TensorNote& tensor : note->tensors) expected += bytes_of(tensor);
+  if (meta) {
+    for (const TensorMeta& tensor : meta->tensors) expected += bytes_of(tensor);
   }
-  if (!note || note->keys != 0 || expected != request.payload.size())
+  if (!meta || meta->keys != 0 || expected != request.payload.size())
     return refuse(worker, request, "restore: expected state and as many bytes as it describes");
   NamedTensors state;
   std::size_t offset = 0;
-  for (const TensorNote& tensor : note->tensors) {
+  for (const TensorMeta& tensor : meta->tensors) {
     state.emplace_back(tensor.name,
                        Tensor::empty(Dims(tensor.shape), device_, static_cast<DType>(tensor.dtype)));
     take_values(request.payload, offset, state.back().second);
@@ -376,8 +376,8 @@ void Table::restore(int worker, const Message& request) {
   } catch (const Error& error) {
     return refuse(worker, request, error.what());
   }
-  for (std::size_t i = 0; i < std::min(workers_.size(), note->applied.size()); ++i)
-    workers_[i].applied = note->applied[i];
+  for (std::size_t i = 0; i < std::min(workers_.size(), meta->applied.size()); ++i)
+    workers_[i].applied = meta->applied[i];
   accept(worker, request);
 }
 

@@ -80,7 +80,7 @@ class FixedTreeReducer {
   std::shared_ptr<void> allocate(std::size_t elements, DType dtype) const;
   std::shared_ptr<void> take_spare(Bucket& bucket) const;
   std::size_t elements_of(const Bucket& bucket) const noexcept { return bucket.slice * nodes_.size(); }
-  /// Two ranks of one node each: whoever adds them up gets the same bits.
+  /// Two ranks of one node each: both add them up to the same bits.
   bool is_pair() const noexcept { return nodes_.size() == 2 && all_nodes_ == 2; }
   /// Adds the sums of finished parts that are siblings to the part in work; the node that is in the bucket's
   /// memory then.

@@ -1,5 +1,5 @@
 // The same bits for any number of workers: a batch is always cut into V parts, each a pass of its own, and
-// gradients are added up along one fixed tree over the parts, whoever computed them (EasyScale, SC'23, has
+// gradients are added up along one fixed tree over the parts, on any worker (EasyScale, SC'23, has
 // the idea).
 #pragma once
 

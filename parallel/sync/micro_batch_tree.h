@@ -1,4 +1,4 @@
-// The fixed binary tree along which the parts of a batch are added up, whoever computed them: what makes sums
+// The fixed binary tree along which the parts of a batch are added up, on any worker: what makes sums
 // the same bits for any number of ranks. Pure arithmetic.
 //
 //     8 parts                 0 1 2 3 4 5 6 7

@@ -5,7 +5,7 @@
 
 namespace dtrain {
 
-/// Given to whoever builds a split network (parallel/tensor/layers.h).
+/// Given to the code that builds a split network (parallel/tensor/layers.h).
 struct TensorParallelGroup {
   RankGroup group;        ///< the ranks that share one network
   bool sequence = false;  ///< whether activations between blocks are cut along the sequence

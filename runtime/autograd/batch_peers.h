@@ -1,5 +1,5 @@
 // The seam through which batch normalisation reaches the other parts of a batch that is spread over
-// processes. The runtime knows no peers: whoever does implements this (parallel/sync/batch_peers.h).
+// processes. The runtime knows no peers: the library that does implements this (parallel/sync/batch_peers.h).
 #pragma once
 
 #include "runtime/tensor/tensor.h"

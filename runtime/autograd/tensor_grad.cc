@@ -111,7 +111,7 @@ void Tensor::set_grad_storage(const Tensor& storage) {
   const NoGrad no_grad;
   const Tensor before = std::exchange(state.grad, Tensor());
   state.grad_storage = storage.defined() ? storage.detach() : Tensor();
-  // Whoever takes the memory back may reuse it, so a gradient that stays must leave it.
+  // The owner that takes the memory back may reuse it, so a gradient that stays must leave it.
   if (before.defined()) set_grad(storage.defined() ? before : before.clone());
 }
 

@@ -1,4 +1,4 @@
-// Where time goes, as named spans: what `dtrain bench step` adds up and what a trace draws. Whoever can be
+// Where time goes, as named spans: what `dtrain bench step` adds up and what a trace draws. Code that can be
 // timed borrows a SpanRecorder pointer; null, the default, means nobody asks and costs one comparison.
 #pragma once
 
@@ -26,7 +26,7 @@ struct TimedSpan {
   Duration duration() const noexcept { return end - start; }
 };
 
-/// Told of scopes as they open and close, by the thread they are on: how a profiler shows the same spans.
+/// Hears scopes open and close, by the thread they are on: how a profiler shows the same spans.
 class SpanListener {
  public:
   virtual ~SpanListener() = default;

@@ -12,7 +12,7 @@ namespace {
 // does not know about it.
 thread_local int current = 0;
 
-// Numbers are given to threads of the whole process, whoever starts them.
+// Numbers are given to all threads of the process, also those that others start.
 struct ThreadSlots {
   std::mutex mutex;
   std::vector<bool> taken;

@@ -196,8 +196,8 @@ class CheckpointStore {
   /// and returns the number of this start, which belongs into all that is recorded; what is saved from now on
   /// has it (TrainingState::extra, kStartEntry). Checkpoints of later steps lose their names, or they would
   /// be taken for the newest next time. They are renamed to step-00000060.refused-<reason> where `refused`,
-  /// which latest() gave, has them, else to step-00000060.abandoned, and never deleted: that is for whoever
-  /// looked at them. The caller must be the writer. Throws SystemError.
+  /// which latest() gave, has them, else to step-00000060.abandoned, and never deleted: that is for the
+  /// person who looked at them. The caller must be the writer. Throws SystemError.
   std::int64_t resume_from(std::int64_t step, std::span<const RefusedCheckpoint> refused = {});
 
  private:

@@ -29,7 +29,8 @@ int index_in(std::string_view name, std::string_view prefix) {
 std::shared_ptr<Device> make_device(std::string_view name, const DeviceOptions& options) {
   if (name == "cpu") return cpu::make_cpu_device();
   if (name == "auto" && cuda::device_count() == 0) {
-    if (cuda::emulation_asked_for()) cuda::describe();  // throws: whoever asks for it does not mean the CPU
+    if (cuda::emulation_asked_for())
+      cuda::describe();  // throws: a user who asks for it does not mean the CPU
     return cpu::make_cpu_device();
   }
   if (name == "auto" || name == "cuda") return cuda::make_cuda_device(cuda::kOwnDevice, options);

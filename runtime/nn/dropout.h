@@ -16,7 +16,7 @@ namespace dtrain {
 /// Where the masks of a network's dropout layers come from. An element's fate is a function of the seed, the
 /// step, its layer, the sample it belongs to and its place in the sample, and of nothing else: no stream of
 /// random numbers runs from step to step. So a run gives the same masks for any number of workers and after
-/// any restart, provided that whoever drives it says before each forward pass which step it is and which
+/// any restart, provided that the training loop says before each forward pass which step it is and which
 /// samples the rows are:
 ///
 ///     const auto key = std::make_shared<DropoutKey>(seed, device);

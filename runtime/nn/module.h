@@ -39,7 +39,7 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   virtual Tensor forward(const Tensor& x) = 0;
-  /// forward() for whoever does not know how many tensors the module takes: here the one there is. Throws
+  /// forward() for code that does not know how many tensors the module takes: here the one there is. Throws
   /// UsageError for another number of inputs than the module has.
   virtual Tensors forward_all(const Tensors& inputs);
   /// forward(x) or forward_all(inputs), or recomputed() where set_recompute() asked for it.

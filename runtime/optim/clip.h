@@ -22,7 +22,7 @@ Tensor total_norm(std::span<const Tensor> gradients, NormKind kind = NormKind::e
 
 /// The two halves of total_norm(), for ranks that have some gradients each: the norm of one gradient, which
 /// is defined, as above, and the norm of all from those of each, [N] in the order of the network's
-/// parameters. Where ranks put those N together, it has the same bits whoever has which.
+/// parameters. Where ranks put those N together, it has the same bits however they are spread.
 Tensor gradient_norm(const Tensor& gradient, NormKind kind = NormKind::euclidean);
 Tensor norm_of_norms(const Tensor& norms, NormKind kind = NormKind::euclidean);
 

@@ -51,7 +51,7 @@ void StatefulOptimizer::update_group(std::size_t group) {
   }
 }
 
-// Whoever has state takes part in every step that is replayed.
+// Each parameter that has state takes part in every step that is replayed.
 void StatefulOptimizer::count_step() {
   for (State& state : states_) {
     if (state.steps == 0) continue;

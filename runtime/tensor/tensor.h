@@ -124,7 +124,7 @@ class Tensor {
   Device& device() const { return *storage()->device(); }
   const std::shared_ptr<Device>& shared_device() const { return storage()->device(); }
   /// What kernels take: borrowed, valid while a handle to this memory lives; of memory that comes and goes
-  /// (StorageHook), which this brings back, until the operation is over. Whoever writes through it calls
+  /// (StorageHook), which this brings back, until the operation is over. Code that writes through it calls
   /// mark_modified().
   const View& view() const;
   bool is_contiguous(MemoryFormat format = MemoryFormat::contiguous) const;

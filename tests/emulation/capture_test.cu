@@ -30,7 +30,7 @@ class Capture : public testing::Test {
     ASSERT_EQ(cudaStreamBeginCapture(a, mode), cudaSuccess);
   }
   /// Nothing may come of the recording.
-  void expect_spoiled(cudaError_t expected = cudaErrorStreamCaptureInvalidated) {
+  void expect_invalidated(cudaError_t expected = cudaErrorStreamCaptureInvalidated) {
     cudaGraph_t graph = nullptr;
     EXPECT_EQ(cudaStreamEndCapture(a, &graph), expected);
     EXPECT_EQ(graph, nullptr);
@@ -71,7 +71,7 @@ TEST_F(Capture, RunsNothingUntilItsGraphIsLaunched) {
   EXPECT_EQ(memory[1], 30);
 }
 
-TEST_F(Capture, IsSpoiledByWhatMayWait) {
+TEST_F(Capture, IsInvalidatedByWhatMayWait) {
   void* other = nullptr;
   ASSERT_EQ(cudaMalloc(&other, 16), cudaSuccess);
   const std::pair<const char*, std::function<cudaError_t()>> forbidden[] = {
@@ -103,7 +103,7 @@ TEST_F(Capture, IsSpoiledByWhatMayWait) {
     EXPECT_EQ(call(), cudaErrorStreamCaptureUnsupported);
     EMULATED_CUDA_LAUNCH(add, 1, 1, 0, a, memory, 1);
     EXPECT_EQ(cudaGetLastError(), cudaErrorStreamCaptureInvalidated);
-    expect_spoiled();
+    expect_invalidated();
   }
   EXPECT_EQ(cudaFree(other), cudaSuccess);
 }
@@ -138,7 +138,7 @@ TEST_F(Capture, OfAllThreadsForbidsThemAll) {
     elsewhere = cudaMalloc(&more, 16);
   }).join();
   EXPECT_EQ(elsewhere, cudaErrorStreamCaptureUnsupported);
-  expect_spoiled();
+  expect_invalidated();
 }
 
 TEST_F(Capture, WantsEveryStreamBack) {
@@ -146,14 +146,14 @@ TEST_F(Capture, WantsEveryStreamBack) {
   ASSERT_EQ(cudaEventRecord(fork, a), cudaSuccess);
   ASSERT_EQ(cudaStreamWaitEvent(b, fork, 0), cudaSuccess);
   EMULATED_CUDA_LAUNCH(add, 1, 1, 0, b, memory, 1);
-  expect_spoiled(cudaErrorStreamCaptureUnjoined);
+  expect_invalidated(cudaErrorStreamCaptureUnjoined);
 }
 
 TEST_F(Capture, TakesNoWorkFromOutside) {
   ASSERT_EQ(cudaEventRecord(fork, b), cudaSuccess);
   begin();
   EXPECT_EQ(cudaStreamWaitEvent(a, fork, 0), cudaErrorStreamCaptureIsolation);
-  expect_spoiled();
+  expect_invalidated();
 }
 
 TEST_F(Capture, EndsInItsOwnThreadAndStream) {
@@ -165,14 +165,14 @@ TEST_F(Capture, EndsInItsOwnThreadAndStream) {
   ASSERT_EQ(cudaEventRecord(fork, a), cudaSuccess);
   ASSERT_EQ(cudaStreamWaitEvent(b, fork, 0), cudaSuccess);
   EXPECT_EQ(cudaStreamEndCapture(b, &graph), cudaErrorStreamCaptureUnmatched);
-  expect_spoiled();
+  expect_invalidated();
 }
 
 TEST_F(Capture, EventsOfItTellNothing) {
   begin();
   ASSERT_EQ(cudaEventRecord(fork, a), cudaSuccess);
   EXPECT_EQ(cudaEventSynchronize(fork), cudaErrorCapturedEvent);
-  expect_spoiled();
+  expect_invalidated();
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ TEST(Nccl, ReducesAndGathers) {
   });
 }
 
-TEST(Nccl, LettersOfAGroupMoveTogether) {
+TEST(Nccl, MessagesOfAGroupMoveTogether) {
   run_ranks(true, [](Rank& rank) {
     rank.fill(static_cast<float>(rank.index + 1));
     const int other = 1 - rank.index;

@@ -43,12 +43,12 @@ Message request(std::string_view how, std::uint64_t id) {
   message.head.number = static_cast<std::int64_t>(number(2) % 4) - 1;
   message.head.rate = 0.5;
   if (message.op() == Op::init) {
-    message.text = to_text(TensorNote{number(2) % 2 == 0 ? "a" : "b", number(3) % 12, {number(3) % 3, 2}});
+    message.text = to_text(TensorMeta{number(2) % 2 == 0 ? "a" : "b", number(3) % 12, {number(3) % 3, 2}});
     message.payload.resize(number(2) % 5 == 0 ? 0 : std::size_t{8} * (number(3) % 3));
   } else {
     for (int i = 0; i < number(2) % 3; ++i) message.keys.push_back(number(3) % 3U);
     message.payload.resize(std::size_t{8} * (number(2) % 3) * (1 + number(3) % 2));
-    if (message.op() == Op::restore) message.text = to_text(StateNote{{}, 0, {number(3)}});
+    if (message.op() == Op::restore) message.text = to_text(StateMeta{{}, 0, {number(3)}});
   }
   return message;
 }
@@ -59,12 +59,12 @@ void server_messages(std::string_view input) {
   envelope(bytes_of(input), false);
   envelope(bytes_of(input), true);
   const std::string text(input);
-  if (const auto note = tensor_note(text)) {
-    require(tensor_note(to_text(*note)) == note, "a tensor's description says the same again");
-    require(bytes_of(*note) <= std::size_t{1} << 40, "no description asks for more than there is");
+  if (const auto meta = tensor_meta(text)) {
+    require(tensor_meta(to_text(*meta)) == meta, "a tensor's description says the same again");
+    require(bytes_of(*meta) <= std::size_t{1} << 40, "no description asks for more than there is");
   }
-  if (const auto note = state_note(text))
-    require(state_note(to_text(*note)) == note, "a state's description says the same again");
+  if (const auto meta = state_meta(text))
+    require(state_meta(to_text(*meta)) == meta, "a state's description says the same again");
   if (const auto delays = UpdateDelays::parse(text))
     require(UpdateDelays::parse(delays->text()) == delays, "a report says the same again");
 }

@@ -192,8 +192,8 @@ TEST_F(GpuGradients, OfAHeadThatIsFusedWithItsLossAreTheCpus) {
   }
 }
 
-// A convolution adds to what came by the shortcut before it rounds, whoever keeps the sum: where a network is
-// cut into stages or computed again, its input is a leaf.
+// A convolution adds to what came by the shortcut before it rounds, in the tape or in a leaf: where a network
+// is cut into stages or computed again, its input is a leaf.
 TEST_F(GpuGradients, OfAnInputWithAShortcutAreThoseOfAResultWithOne) {
   const Leaves of = leaves(gpu);
   const Tensor start = of.x.detach().to(DType::f16).contiguous(MemoryFormat::channels_last);

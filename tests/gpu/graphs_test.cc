@@ -48,7 +48,7 @@ TEST_F(GpuGraphs, KeepTheirMemoryToThemselves) {
     survivor = add(in, 1.0);
   });
   for (int round = 0; round < 20; ++round) {
-    std::vector<Tensor> others;  // take whatever the pool has, and spoil it
+    std::vector<Tensor> others;  // take whatever the pool has, and overwrite it
     for (int i = 0; i < 8; ++i) others.push_back(Tensor::full({300, 300}, 1e30, gpu));
     graph->launch(gpu->compute_stream());
     EXPECT_EQ(out.to_vector<float>(), expected.to_vector<float>());

@@ -98,7 +98,7 @@ def compile_with(build, folder, name):
     link = [c for c in commands if "libdtrain_cuda_emulated.so" in c][-1]
     includers = [file] if file.endswith((".cc", ".cu")) else []
     if not includers:
-        # Whoever may include it: what is beside it and below its room.
+        # Files that may include it: what is beside it and below its room.
         includers = [str(p.relative_to(root)) for p in sorted((root / file).parents[0].glob("**/*.c[cu]"))]
     compile_commands = json.loads((build / "compile_commands.json").read_text())
     for includer in includers:

@@ -108,7 +108,7 @@ TEST(AgentStore, IsNotForProgramsThatUseDtrain) {
   EXPECT_THAT(result.err, HasSubstr("--agent-store: expected a program that uses PyTorch"));
 }
 
-TEST(AgentStore, IsProposedToWhoeverMissesIt) {
+TEST(AgentStore, IsProposedWhereItIsMissing) {
   const std::string hint = "--agent-store has the launcher serve it";
   const RunResult missed = launch({"bash", "-c", kConnect});
   EXPECT_EQ(missed.exit_code, 9);

@@ -161,7 +161,7 @@ TEST(Refusals, AnotherJobsSecretDoesNotFit) {
   EXPECT_THAT(nodes[1].err(), HasSubstr("DTRAIN_TOKEN differs"));
 }
 
-// Whoever has no access to this user's files is a stranger on loopback too.
+// A user without access to this user's files is a stranger on loopback too.
 TEST(Refusals, OnLoopbackAnotherUsersLauncherIsKeptOut) {
   Nodes nodes(0, {});
   nodes.add(0, {"--rdzv-conf=join_timeout=3", "sh", "-c", "echo up"}, "2");

@@ -21,7 +21,8 @@ OnTerminal::OnTerminal(const std::vector<std::string>& argv,
   int master = -1;
   pid_ = static_cast<pid_t>(check(Sys{::forkpty(&master, nullptr, nullptr, &window)}, "forkpty"));
   if (pid_ == 0) {
-    ::unsetenv("NO_COLOR");  // whoever runs the tests may not want colour; each test here says what it wants
+    ::unsetenv(
+        "NO_COLOR");  // the person who runs the tests may not want colour; each test here says what it wants
     ::setenv("TERM", "xterm", 1);
     for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
     std::vector<char*> words;

@@ -23,7 +23,7 @@ namespace {
   ::_exit(0);
 }
 
-// False when the helper is gone, or whoever reads what it prints.
+// False when the helper is gone, or the reader of what it prints.
 bool save(const std::string& path, int ask, int answered, int milliseconds) {
   const char* flag = std::getenv("DTRAIN_SAVING_FILE");
   if (milliseconds > 0 && flag != nullptr) ::close(::open(flag, O_WRONLY | O_CREAT, 0600));

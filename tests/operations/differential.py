@@ -29,12 +29,12 @@ def has_nothing(case, verdict):
     return verdict.what == "PyTorch refuses" and any(reference.seed_of(tensor, False).numel() == 0 for tensor in given)
 
 
-def spoils_neighbours(case, verdict):
+def corrupts_neighbours(case, verdict):
     values = case["tensors"]["x"]["values"]
     return case["tensors"]["x"]["dtype"] == "bfloat16" and ("nan" in values or "inf" in values) and "is nan" in verdict.what
 
 
-def drops_what_is_spoilt(case, verdict):
+def drops_corrupted_values(case, verdict):
     return case["op"] == "conv2d_relu_pool2d" and "grad" in verdict.what and verdict.what.endswith("PyTorch's nan")
 
 
@@ -126,9 +126,9 @@ KNOWN = [
      "the larger or smaller of 0 and -0, which are equal: PyTorch's vector and scalar loops choose differently"),
     ("reductions", is_the_greatest_of_nothing,
      "amax and amin along no elements where no result is wanted either: PyTorch refuses, dtrain gives the empty result"),
-    ("conv2d", spoils_neighbours,
+    ("conv2d", corrupts_neighbours,
      "bf16 with an odd channel count: oneDNN multiplies the next pixel's first channel by 0, and 0 times NaN is NaN"),
-    ("conv2d", drops_what_is_spoilt,
+    ("conv2d", drops_corrupted_values,
      "the fused block does not compute what pooling drops, so that NaN there does not reach the gradients"),
 ]
 

@@ -38,9 +38,9 @@ const char* listed(ParametricOp op) {
 }
 
 /// Runs the CPU's kernels and keeps their names.
-class NotedKernels final : public Kernels {
+class ListedKernels final : public Kernels {
  public:
-  explicit NotedKernels(Kernels& inner) : inner_(inner) {}
+  explicit ListedKernels(Kernels& inner) : inner_(inner) {}
   std::set<std::string> called;
 
 #define DTRAIN_KERNEL(name, kind, flops, parameters, arguments) \
@@ -51,7 +51,7 @@ class NotedKernels final : public Kernels {
 #include "runtime/device/kernels.def"
 
  private:
-  struct Note {
+  struct Lister {
     std::set<std::string>& called;
     std::string kernel;
     template <class First, class... Rest>
@@ -62,7 +62,7 @@ class NotedKernels final : public Kernels {
         called.insert(kernel);
     }
   };
-  Note note(const char* kernel) { return {called, kernel}; }
+  Lister note(const char* kernel) { return {called, kernel}; }
 
   Kernels& inner_;
 };
@@ -109,7 +109,7 @@ class Guarded final : public GuardedDevice {
 
  private:
   std::shared_ptr<Device> cpu_ = make_device("cpu");
-  NotedKernels kernels_{cpu_->kernels()};
+  ListedKernels kernels_{cpu_->kernels()};
   DeviceType type_;
   bool overrun_ = false;
 };

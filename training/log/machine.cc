@@ -17,8 +17,8 @@ std::string processor_name(std::string_view cpuinfo) {
   return std::string(cpuinfo.substr(colon + 2, end == std::string_view::npos ? end : end - colon - 2));
 }
 
-MachineNote note_machine() {
-  MachineNote machine;
+MachineInfo machine_info() {
+  MachineInfo machine;
   utsname system{};
   if (::uname(&system) == 0) {
     machine.host = system.nodename;

@@ -7,7 +7,7 @@
 
 namespace dtrain {
 
-struct MachineNote {
+struct MachineInfo {
   std::string host;
   std::string system;     ///< "Linux 6.1.0"
   std::string processor;  ///< as its maker calls it; empty: not known
@@ -16,7 +16,7 @@ struct MachineNote {
 };
 
 /// What can be told is; the rest stays empty. Reads the beginning of /proc/cpuinfo.
-MachineNote note_machine();
+MachineInfo machine_info();
 
 /// The first processor's name in the text of /proc/cpuinfo; empty when it has none. Pure.
 std::string processor_name(std::string_view cpuinfo);

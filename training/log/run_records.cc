@@ -24,7 +24,7 @@ std::string config_json(const Options& options, const Environment& environment, 
   json["accumulate"] = config.batch.accumulate;
   json["lr"] = lr_of(config.optimizer.rule);
   if (!tuned.empty()) json["chosen"] = tuned;
-  const MachineNote machine = note_machine();
+  const MachineInfo machine = machine_info();
   json["machine"] = {{"host", machine.host},
                      {"system", machine.system},
                      {"processor", machine.processor},

@@ -16,7 +16,8 @@ struct Asked {
   const TrainConfig& config;
 };
 
-/// By whoever starts the run: on the command line, in the environment or in a file. Every run has the others.
+/// By the person who starts the run: on the command line, in the environment or in a file. Every run has the
+/// others.
 bool is_given(const Options& options, const std::string& name) {
   return options.has(name) && options.at(name).source != "default";
 }

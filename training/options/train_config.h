@@ -42,7 +42,7 @@ struct TrainConfig : TrainFlags {
   std::string model;                            ///< what is learned: the task's name
   std::map<std::string, std::string> settings;  ///< options with Agreement::identity, and the program's own
   std::int64_t epochs = 0;                      ///< INT64_MAX when only max_steps limits the run
-  std::vector<std::string> freeze;              ///< patterns of the names of parameters that do not learn
+  std::vector<std::string> freeze;              ///< patterns of the names of frozen parameters
   std::vector<std::string> devices;             ///< of a worker that computes on several; empty: on `device`
   bool update_on_host = false;  ///< where parameters of several devices live: not on the first of them
   bool placed = false;          ///< parts of the network are on different ones of `devices`

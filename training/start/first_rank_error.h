@@ -10,9 +10,9 @@
 namespace dtrain {
 
 /// Runs `body`, which looks at what all workers of a job were given alike, as the worker at `place`, and
-/// returns what it does. What is wrong with it, a UsageError, worker 0 says, and whoever started the others
-/// ends them then: they wait for that before they say it too, as they do where they alone are wrong. Throws
-/// what `body` throws.
+/// returns what it does. What is wrong with it, a UsageError, worker 0 says, and the one that started the
+/// others ends them then: they wait for that before they say it too, as they do where they alone are wrong.
+/// Throws what `body` throws.
 template <class Body>
 auto first_rank_error(const Placement& place, Body body) {
   try {

@@ -74,7 +74,7 @@ std::string freeze_parameters(const TrainConfig& config, Module& network) {
         "--freeze: expected patterns that leave a parameter to learn, got some that match all {}", all));
   std::int64_t elements = 0;
   for (const auto& [name, tensor] : frozen) elements += tensor.numel();
-  return fmt::format("--freeze: {} of {} parameters do not learn, {} of {} elements", frozen.size(), all,
+  return fmt::format("--freeze: {} of {} parameters are frozen, {} of {} elements", frozen.size(), all,
                      elements, network.parameter_count());
 }
 

@@ -59,8 +59,8 @@ std::string job_name(const Placement& placement, const Environment& environment)
   return text_or(environment, "TORCHELASTIC_RUN_ID", "");
 }
 
-// A launcher brings a token along. On loopback this user's own one keeps other users out; whoever starts
-// workers on several machines without one has to make it, and is told how.
+// A launcher brings a token along. On loopback this user's own one keeps other users out; a user who starts
+// workers on several machines without one has to make it; the error says how.
 std::optional<Token> token_for(const Endpoint& endpoint, const Environment& environment, JobSystem system,
                                const Deadline& deadline) {
   const std::optional<Token> given = find_token(environment);
@@ -91,7 +91,7 @@ bool meets_by_mpi(Backend backend, const Placement& placement, const ServerRole&
   return role.servers > 0 && !role.beside && !needs_store(backend, placement, role);
 }
 
-std::string card_key(int server) { return fmt::format("servers/{}", server); }
+std::string address_key(int server) { return fmt::format("servers/{}", server); }
 
 }  // namespace
 
@@ -108,8 +108,8 @@ Protection find_protection(const Environment& environment) {
   return protection_named(text_or(environment, kVariable, "authenticate"), kVariable);
 }
 
-MeetingPlace::MeetingPlace(const Placement& told, Backend backend, const Environment& environment,
-                           Duration timeout, Log& log, const ServerRole& role)
+WorkerRendezvous::WorkerRendezvous(const Placement& told, Backend backend, const Environment& environment,
+                                   Duration timeout, Log& log, const ServerRole& role)
     : role_(role), token_(find_token(environment)) {
   Placement placement = told;
   if (needs_store(backend, placement, role)) use_reachable_master(placement, kNamePatience);
@@ -124,8 +124,8 @@ MeetingPlace::MeetingPlace(const Placement& told, Backend backend, const Environ
   all_ = make_communicator(backend, bootstrap, log);
 }
 
-void MeetingPlace::meet_in_store(const Placement& placement, const Environment& environment,
-                                 const Deadline& deadline, Log& log) {
+void WorkerRendezvous::meet_in_store(const Placement& placement, const Environment& environment,
+                                     const Deadline& deadline, Log& log) {
   const Endpoint endpoint = store_endpoint(placement);
   if (placement.nnodes.value_or(1) > 1) refuse_loopback_name(endpoint.host, "MASTER_ADDR", deadline);
   token_ = token_for(endpoint, environment, placement.system, deadline);
@@ -146,41 +146,42 @@ void MeetingPlace::meet_in_store(const Placement& placement, const Environment& 
   store_ = std::make_unique<StoreClient>(endpoint, std::move(options), deadline);
 }
 
-std::unique_ptr<Communicator> MeetingPlace::take_group(const Deadline& deadline) {
+std::unique_ptr<Communicator> WorkerRendezvous::take_group(const Deadline& deadline) {
   return all_ ? all_->split(role_.server ? 1 : 0, all_->rank(), deadline) : nullptr;
 }
 
-void MeetingPlace::publish(const std::string& card, const Deadline& deadline) {
+void WorkerRendezvous::publish(const std::string& address, const Deadline& deadline) {
   if (all_) {
-    gather_cards(card, deadline);
+    gather_addresses(address, deadline);
   } else {
-    store_->set(card_key(*role_.server), card, deadline);
+    store_->set(address_key(*role_.server), address, deadline);
   }
 }
 
-std::vector<std::string> MeetingPlace::cards(const Deadline& deadline) {
-  if (all_) return gather_cards("", deadline);
-  std::vector<std::string> cards;
+std::vector<std::string> WorkerRendezvous::addresses(const Deadline& deadline) {
+  if (all_) return gather_addresses("", deadline);
+  std::vector<std::string> addresses;
   for (int server = 0; server < role_.servers; ++server)
-    cards.push_back(store_->get(card_key(server), deadline));
-  return cards;
+    addresses.push_back(store_->get(address_key(server), deadline));
+  return addresses;
 }
 
-std::vector<std::string> MeetingPlace::gather_cards(const std::string& own, const Deadline& deadline) {
-  constexpr std::size_t kMostCardBytes = 1024;
+std::vector<std::string> WorkerRendezvous::gather_addresses(const std::string& own,
+                                                            const Deadline& deadline) {
+  constexpr std::size_t kMostAddressBytes = 1024;
   std::string padded = own;
-  padded.resize(kMostCardBytes);
-  std::string all(kMostCardBytes * static_cast<std::size_t>(all_->size()), '\0');
+  padded.resize(kMostAddressBytes);
+  std::string all(kMostAddressBytes * static_cast<std::size_t>(all_->size()), '\0');
   all_->all_gather({.data = padded.data(), .count = padded.size(), .dtype = DType::u8},
-                   {.data = all.data(), .count = all.size(), .dtype = DType::u8}, "cards of the servers")
+                   {.data = all.data(), .count = all.size(), .dtype = DType::u8}, "addresses of the servers")
       ->wait(deadline);
-  std::vector<std::string> cards;
+  std::vector<std::string> addresses;
   for (int rank = role_.workers; rank < all_->size(); ++rank)
-    cards.emplace_back(all.c_str() + kMostCardBytes * static_cast<std::size_t>(rank));
-  return cards;
+    addresses.emplace_back(all.c_str() + kMostAddressBytes * static_cast<std::size_t>(rank));
+  return addresses;
 }
 
-std::string MeetingPlace::own_address(const Environment& environment, const Deadline& deadline) const {
+std::string WorkerRendezvous::own_address(const Environment& environment, const Deadline& deadline) const {
   const std::string interface = text_or(environment, "GLOO_SOCKET_IFNAME", "");
   std::string address;
   if (!interface.empty() && interface != "lo") {
@@ -193,7 +194,7 @@ std::string MeetingPlace::own_address(const Environment& environment, const Dead
   return address.empty() ? "127.0.0.1" : address;
 }
 
-void MeetingPlace::leave() {
+void WorkerRendezvous::leave() {
   all_.reset();
   store_.reset();
   if (server_) server_->wait_until_clients(0, Deadline::after(kLeaveTimeout));
@@ -202,13 +203,13 @@ void MeetingPlace::leave() {
 Peers::Peers(const Placement& placement, Backend backend, const Environment& environment, Duration timeout,
              Log& log, Device* device, SpanRecorder* spans, const ServerRole& role, ServerUpdate update,
              AllReduceAlgorithm all_reduce)
-    : place_(placement, backend, environment, timeout, log, role) {
+    : rendezvous_(placement, backend, environment, timeout, log, role) {
   if (role.servers > 0) {
-    const WorkerSite site{*placement.rank, place_.token(), find_protection(environment)};
+    const KeyValueStoreOptions options{*placement.rank, rendezvous_.token(), find_protection(environment)};
     const Deadline deadline = Deadline::after(timeout);
-    const std::vector<std::string> cards = place_.cards(deadline);
-    auto group = place_.take_group(deadline);  // servers answer when they have theirs
-    servers_ = std::make_unique<KeyValueStore>(cards, site, deadline);
+    const std::vector<std::string> addresses = rendezvous_.addresses(deadline);
+    auto group = rendezvous_.take_group(deadline);  // servers answer when they have theirs
+    servers_ = std::make_unique<KeyValueStore>(addresses, options, deadline);
     if (update == ServerUpdate::async)
       group = make_key_value_communicator(*servers_, *placement.rank, *placement.world_size);
     if (group) {
@@ -219,13 +220,13 @@ Peers::Peers(const Placement& placement, Backend backend, const Environment& env
   Bootstrap bootstrap;
   bootstrap.rank = *placement.rank;
   bootstrap.size = *placement.world_size;
-  bootstrap.store = place_.store();
-  bootstrap.token = place_.token();
+  bootstrap.store = rendezvous_.store();
+  bootstrap.token = rendezvous_.token();
   bootstrap.protection = find_protection(environment);
   bootstrap.interface = text_or(environment, "GLOO_SOCKET_IFNAME", "");
   bootstrap.locality.share_memory = wants_shared_memory(environment);
   bootstrap.locality.all_reduce = all_reduce;
-  bootstrap.master = place_.master();
+  bootstrap.master = rendezvous_.master();
   bootstrap.timeout = timeout;
   bootstrap.device = device;
   bootstrap.spans = spans;
@@ -245,7 +246,7 @@ void Peers::leave() {
   communicator_->close();
   if (servers_) servers_->leave(Deadline::after(kLeaveTimeout));
   servers_.reset();
-  place_.leave();
+  rendezvous_.leave();
 }
 
 }  // namespace dtrain

@@ -27,12 +27,12 @@ Placement find_placement(const Environment& environment);
 
 /// What workers and servers of a job meet in: the store that rank 0 serves, or, where mpirun has started all
 /// of them, the group of all processes.
-class MeetingPlace {
+class WorkerRendezvous {
  public:
   /// `placement`, `backend`: as Peers takes them; `role` says which of the processes are workers. Blocks
   /// until the store answers, or all processes have come.
-  MeetingPlace(const Placement& placement, Backend backend, const Environment& environment, Duration timeout,
-               Log& log, const ServerRole& role);
+  WorkerRendezvous(const Placement& placement, Backend backend, const Environment& environment,
+                   Duration timeout, Log& log, const ServerRole& role);
 
   /// Null where nobody needs it.
   Store* store() const noexcept { return store_.get(); }
@@ -41,10 +41,10 @@ class MeetingPlace {
   const std::optional<Token>& token() const noexcept { return token_; }
   /// The group of this process' kind, workers or servers, where mpirun has started both; else null.
   std::unique_ptr<Communicator> take_group(const Deadline& deadline);
-  /// A server leaves its card (ParameterServer::card) for the workers.
-  void publish(const std::string& card, const Deadline& deadline);
-  /// The cards of all servers, in their order. Waits for them.
-  std::vector<std::string> cards(const Deadline& deadline);
+  /// A server leaves its address (ParameterServer::address) for the workers.
+  void publish(const std::string& address, const Deadline& deadline);
+  /// The addresses of all servers, in their order. Waits for them.
+  std::vector<std::string> addresses(const Deadline& deadline);
   /// Where this process listens so that all others can reach it.
   std::string own_address(const Environment& environment, const Deadline& deadline) const;
   /// Takes leave; rank 0 waits for a few seconds until all others have.
@@ -53,7 +53,7 @@ class MeetingPlace {
  private:
   void meet_in_store(const Placement& placement, const Environment& environment, const Deadline& deadline,
                      Log& log);
-  std::vector<std::string> gather_cards(const std::string& own, const Deadline& deadline);
+  std::vector<std::string> gather_addresses(const std::string& own, const Deadline& deadline);
 
   ServerRole role_;
   std::string master_;
@@ -87,13 +87,13 @@ class Peers {
   Communicator& communicator() noexcept { return *communicator_; }
   /// Null without servers.
   KeyValueStore* servers() noexcept { return servers_.get(); }
-  /// Call when all went well: whoever serves the store waits (a few seconds at most) for the others to leave
-  /// first.
+  /// Call when all went well: the rank that serves the store waits (a few seconds at most) for the others to
+  /// leave first.
   void leave();
 
  private:
   const int exceptions_ = std::uncaught_exceptions();
-  MeetingPlace place_;
+  WorkerRendezvous rendezvous_;
   std::unique_ptr<KeyValueStore> servers_;
   std::unique_ptr<ClosableCommunicator> communicator_;
 };

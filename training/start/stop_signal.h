@@ -1,6 +1,6 @@
 // Turns SIGTERM, SIGINT and SIGUSR2 into "please stop after this step"; a second one ends the process as if
 // it had never been caught. What comes within half a second of the first counts as a copy of it. Before there
-// are steps to end well, one from whoever started the process ends it at once, with ExitCode::requeue.
+// are steps to end well, a user's ends it at once, with ExitCode::requeue.
 #pragma once
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-// A leader's state: its membership and what it has told of it.
+// A leader's state: its membership and the events that it has told.
 #pragma once
 
 #include <cstdint>

@@ -15,8 +15,8 @@ namespace {
 constexpr Duration kKeepEvents = std::chrono::seconds(60);  // after that
 constexpr Duration kLookForElection = std::chrono::seconds(1);
 
-void tell(StoreDesk& desk, const LeaderState::Event& event) {
-  desk.publish(event_key(event.number), event.event);
+void tell(StoreControl& store, const LeaderState::Event& event) {
+  store.publish(event_key(event.number), event.event);
 }
 
 }  // namespace
@@ -34,12 +34,12 @@ ServerObserver::ServerObserver(const ServerOptions& options, Endpoint own, bool 
   leading_ = state_.open();
 }
 
-std::string ServerObserver::on_set(StoreDesk& desk, std::uint64_t client, std::string_view key,
+std::string ServerObserver::on_set(StoreControl& store, std::uint64_t client, std::string_view key,
                                    std::string_view value) {
   clients_.insert(client);
-  take_lead(desk);
+  take_lead(store);
   if (key == kVoteKey) return vote(value);
-  if (key == kAnnouncementKey) return hear_announcement(desk, value);
+  if (key == kAnnouncementKey) return hear_announcement(store, value);
   if (!state_.open()) return key == kJoinKey ? refer() : encode(LeaseGrant{0, Duration::zero()});
   const TimePoint now = steady_.now();
   std::string answer;
@@ -55,26 +55,26 @@ std::string ServerObserver::on_set(StoreDesk& desk, std::uint64_t client, std::s
     state_.heard_the_end(client);
   }
   // A heartbeat alone is no event; a voter's may be what others wait for.
-  if (key != kBeatKey || has_voters()) publish(desk, now);
+  if (key != kBeatKey || has_voters()) publish(store, now);
   if (key != kJoinKey && leadership_ != nullptr) answer = encode(grant());
   return answer;
 }
 
 // However the connection ended: a reset proves nothing, and the network can forge an end. Who leaves in
 // order has said so.
-void ServerObserver::on_leave(StoreDesk& desk, std::uint64_t client, bool closed) {
+void ServerObserver::on_leave(StoreControl& store, std::uint64_t client, bool closed) {
   clients_.erase(client);
   if (!state_.open()) return;
   const TimePoint now = steady_.now();
   state_.leave(client, closed ? Departure::hung_up : Departure::broken, now);
-  publish(desk, now);
+  publish(store, now);
 }
 
-TimePoint ServerObserver::on_turn(StoreDesk& desk, TimePoint now) {
-  take_lead(desk);
+TimePoint ServerObserver::on_turn(StoreControl& store, TimePoint now) {
+  take_lead(store);
   if (!state_.open()) return now + kLookForElection;
   const TimePoint next = state_.tick(now);
-  publish(desk, now);
+  publish(store, now);
   return next;
 }
 
@@ -113,12 +113,12 @@ std::string ServerObserver::vote(std::string_view value) {
   return encode(leadership_->answer(*request, boot_.now()));
 }
 
-std::string ServerObserver::hear_announcement(StoreDesk& desk, std::string_view value) {
+std::string ServerObserver::hear_announcement(StoreControl& store, std::string_view value) {
   const auto announcement = decode_announcement(value);
   if (!announcement || leadership_ == nullptr) return {};
   // This one was begun where newcomers begin, while the job continues elsewhere; or a majority follows
   // another one by now.
-  if (leadership_->superseded_by(*announcement) && state_.open()) depose(desk);
+  if (leadership_->superseded_by(*announcement) && state_.open()) depose(store);
   return {};
 }
 
@@ -132,11 +132,11 @@ std::string ServerObserver::refer() const {
   return join_answer(0, encode(admission));
 }
 
-void ServerObserver::depose(StoreDesk& desk) {
-  for (const LeaderState::Event& event : state_.events()) desk.forget(event_key(event.number));
+void ServerObserver::depose(StoreControl& store) {
+  for (const LeaderState::Event& event : state_.events()) store.forget(event_key(event.number));
   state_.close();
   leadership_->resign();
-  for (const std::uint64_t client : clients_) desk.expel(client);
+  for (const std::uint64_t client : clients_) store.expel(client);
   clients_.clear();
   const std::lock_guard lock(mutex_);
   leading_ = false;
@@ -144,14 +144,14 @@ void ServerObserver::depose(StoreDesk& desk) {
 }
 
 // What lead() has left.
-void ServerObserver::take_lead(StoreDesk& desk) {
+void ServerObserver::take_lead(StoreControl& store) {
   std::optional<Succession> succession;
   {
     const std::lock_guard lock(mutex_);
     succession.swap(succession_);
   }
   if (!succession) return;
-  if (state_.open()) depose(desk);
+  if (state_.open()) depose(store);
   const Election& election = succession->election;
   if (!leadership_->lead(election, boot_.now())) return;
   Inheritance inheritance;
@@ -169,12 +169,12 @@ void ServerObserver::take_lead(StoreDesk& desk) {
 }
 
 // False when this one does not lead any more.
-bool ServerObserver::keep_leading(StoreDesk& desk) {
+bool ServerObserver::keep_leading(StoreControl& store) {
   // What has been said is said: who has not heard the end yet may still do so.
   if (!has_voters() || (state_.membership().over() && state_.next() == nullptr)) return true;
   const TimePoint now = boot_.now();
   if (!leadership_->holds(now) || state_.membership().abdicated()) {
-    depose(desk);
+    depose(store);
     return false;
   }
   if (!leadership_->decided(0)) return true;
@@ -196,18 +196,18 @@ void ServerObserver::found_voters() {
 
 // --- events ---------------------------------------------------------------------------------------------
 
-void ServerObserver::publish(StoreDesk& desk, TimePoint now) {
-  for (const std::uint64_t client : state_.take_lost()) desk.expel(client);
+void ServerObserver::publish(StoreControl& store, TimePoint now) {
+  for (const std::uint64_t client : state_.take_lost()) store.expel(client);
   if (state_.forms() && leadership_ != nullptr && !leadership_->leads()) found_voters();
-  if (!keep_leading(desk)) return;
+  if (!keep_leading(store)) return;
   if (std::exchange(tell_snapshot_, false)) {
     Snapshot snapshot = state_.membership().snapshot();
     snapshot.voters = leadership_->voters()->members();
-    tell(desk, state_.tell(snapshot, now));
+    tell(store, state_.tell(snapshot, now));
   }
-  while (state_.next() != nullptr && may_tell(*state_.next())) tell(desk, state_.tell_next(now));
+  while (state_.next() != nullptr && may_tell(*state_.next())) tell(store, state_.tell_next(now));
   while (!state_.events().empty() && now - state_.events().front().at > keep_events_) {
-    desk.forget(event_key(state_.events().front().number));
+    store.forget(event_key(state_.events().front().number));
     state_.forget_first();
   }
   if (!state_.membership().over() || state_.next() != nullptr) return;

@@ -27,10 +27,10 @@ class ServerObserver final : public StoreObserver {
                  const Clock& steady = steady_clock(), const Clock& boot = boot_clock());
 
   std::string_view prefix() const noexcept override { return kPrefix; }
-  std::string on_set(StoreDesk& desk, std::uint64_t client, std::string_view key,
+  std::string on_set(StoreControl& store, std::uint64_t client, std::string_view key,
                      std::string_view value) override;
-  void on_leave(StoreDesk& desk, std::uint64_t client, bool closed) override;
-  TimePoint on_turn(StoreDesk& desk, TimePoint now) override;
+  void on_leave(StoreControl& store, std::uint64_t client, bool closed) override;
+  TimePoint on_turn(StoreControl& store, TimePoint now) override;
 
   // From any thread.
   const Endpoint& endpoint() const noexcept { return own_; }
@@ -55,14 +55,14 @@ class ServerObserver final : public StoreObserver {
   bool has_voters() const { return leadership_ != nullptr && leadership_->leads(); }
 
   std::string vote(std::string_view value);
-  std::string hear_announcement(StoreDesk& desk, std::string_view value);
+  std::string hear_announcement(StoreControl& store, std::string_view value);
   std::string refer() const;
-  void depose(StoreDesk& desk);
-  void take_lead(StoreDesk& desk);
-  bool keep_leading(StoreDesk& desk);
+  void depose(StoreControl& store);
+  void take_lead(StoreControl& store);
+  bool keep_leading(StoreControl& store);
   void found_voters();
 
-  void publish(StoreDesk& desk, TimePoint now);
+  void publish(StoreControl& store, TimePoint now);
   bool may_tell(const LeaderEvent& event) const;
 
   const Endpoint own_;

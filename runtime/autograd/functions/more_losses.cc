@@ -24,7 +24,7 @@ Tensor number(const Tensor& like, double value) {
 }
 
 /// On the host, which a device that runs ahead is not made to wait for. What is not a number passes: the loss
-/// is none then, and whoever trains is told.
+/// is none then, and training reports it.
 void check_probabilities(std::string_view what, const Tensor& given) {
   const Tensor x = given.detach();
   if (x.numel() == 0 || x.device().runs_ahead()) return;

@@ -1,5 +1,5 @@
 // The right to write where another process may have taken over: until when it lasts stands in a word of
-// memory that whoever grants it shares with those who write. It needs nobody's help to end.
+// memory that the grantor shares with those who write. It needs nobody's help to end.
 #pragma once
 
 #include <atomic>

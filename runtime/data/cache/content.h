@@ -1,5 +1,5 @@
-// The bytes of a file, wherever they live: on the disk or inflated into memory. Immutable, shared by whoever
-// reads them.
+// The bytes of a file, wherever they live: on the disk or inflated into memory. Immutable, shared by all that
+// read them.
 #pragma once
 
 #include <cstdint>

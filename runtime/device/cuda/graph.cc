@@ -52,7 +52,7 @@ UniqueGraph capture(cudaStream_t stream, const std::function<void()>& work) {
   const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
   UniqueGraph owned(graph);
   if (failure) {
-    static_cast<void>(cudaGetLastError());  // the failure says more than the recording it has spoiled
+    static_cast<void>(cudaGetLastError());  // the failure says more than the recording that it invalidated
     std::rethrow_exception(failure);
   }
   check(ended, "end the recording of a CUDA graph");

@@ -69,7 +69,7 @@ void* module_symbol(const char* name);
 /// What the module was built with and what it finds here. Throws UsageError as module_symbol().
 ModuleDetails module_details();
 
-/// While it lives `listener` is told of what a user may want to know about how the module does things, each
+/// While it lives `listener` hears what a user may want to know about how the module does things, each
 /// thing once: "cuDNN does not take ...; ...". Called from the device's thread. One at a time.
 class ModuleNotices {
  public:

@@ -1,5 +1,5 @@
-// Streams and events of a CUDA device as the seam has them. Whoever needs the raw stream behind a Stream (the
-// NCCL backend) gets it from native().
+// Streams and events of a CUDA device as the seam has them. Code that needs the raw stream behind a Stream
+// (the NCCL backend) gets it from native().
 #pragma once
 
 #include "runtime/device/cuda/check.h"

@@ -97,8 +97,8 @@ Pace measure_pace(const PaceSetting& setting, const Slowness& slowness) {
   std::thread serving([&] { server.run(std::chrono::seconds(60)); });
   std::vector<std::unique_ptr<KeyValueStore>> stores;
   for (int number = 0; number < workers; ++number)
-    stores.push_back(std::make_unique<KeyValueStore>(std::vector{server.card()}, WorkerSite{.worker = number},
-                                                     patience()));
+    stores.push_back(std::make_unique<KeyValueStore>(std::vector{server.address()},
+                                                     KeyValueStoreOptions{.worker = number}, patience()));
   std::vector<Worker> all;
   for (int number = 0; number < workers; ++number)
     all.emplace_back(number, *stores[static_cast<std::size_t>(number)], setting, slowness);

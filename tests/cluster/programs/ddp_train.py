@@ -46,6 +46,6 @@ def main():
 
 
 main()
-# PyTorch's threads now and then abort the interpreter on its way out, whoever started it.
+# PyTorch's threads now and then abort the interpreter on its way out, under any launcher.
 sys.stdout.flush()
 os._exit(0)

@@ -94,8 +94,8 @@ TEST_P(KilledStrategies, NameOneCauseAndGoOnBitForBit) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(static_cast<unsigned>(seed));
   expect_trained(training("whole"));
-  for (int round = 0, spoiled = 0; round < rounds && !HasFailure();) {
-    const TrainingRun rest = training("round" + std::to_string(round) + "-" + std::to_string(spoiled));
+  for (int round = 0, missed = 0; round < rounds && !HasFailure();) {
+    const TrainingRun rest = training("round" + std::to_string(round) + "-" + std::to_string(missed));
     const int rank = static_cast<int>(random() % static_cast<unsigned>(GetParam().world));
     const int step = static_cast<int>(random() % (kSteps * 2 / 3));
     SCOPED_TRACE("rank " + std::to_string(rank) + " killed at step " + std::to_string(step));
@@ -103,7 +103,7 @@ TEST_P(KilledStrategies, NameOneCauseAndGoOnBitForBit) {
     bool killed = false;
     run.options.while_running = [&](pid_t launcher) { killed = kill_at(run, rank, step, launcher); };
     const RunResult result = train(run);
-    if (result.exit_code == 0 && ++spoiled < 10) continue;  // it was through before the kill
+    if (result.exit_code == 0 && ++missed < 10) continue;  // it was through before the kill
     ASSERT_TRUE(killed) << result.err;
     EXPECT_EQ(result.exit_code, 128 + SIGKILL) << result.err;
     EXPECT_THAT(result.err, NamesOnce("rank " + std::to_string(rank)));

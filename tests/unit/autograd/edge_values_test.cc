@@ -147,7 +147,7 @@ TEST_F(EdgeValues, CrossEntropyWantsProbabilities) {
     EXPECT_THROW(loss(outside, 0), UsageError);
     EXPECT_THROW(loss(0.5F, outside), UsageError);
   }
-  EXPECT_TRUE(std::isnan(loss(std::nanf(""), 0).item())) << "whoever trains is told of the loss";
+  EXPECT_TRUE(std::isnan(loss(std::nanf(""), 0).item())) << "training reports the loss";
 }
 
 TEST_F(EdgeValues, GeometriesThatMeanNothingAreRefused) {

@@ -150,7 +150,7 @@ class HeldLog final : public Log {
  public:
   HeldLog() { mutex_.lock(); }
   void write(LogLevel, std::string_view) noexcept override { const std::lock_guard lock(mutex_); }
-  void let_go() { mutex_.unlock(); }
+  void release() { mutex_.unlock(); }
 
  private:
   std::mutex mutex_;
@@ -171,7 +171,7 @@ TEST(CheckpointSaver, WaitsNoLongerThanTheDeadline) {
     EXPECT_THAT(error.what(), HasSubstr("step 2"));
   }
   EXPECT_THROW(saver.wait(Deadline::after(Duration::zero())), SystemError);
-  log.let_go();
+  log.release();
   saver.wait(soon());
   EXPECT_EQ(saver.durable_step(), 2);
 }

@@ -391,7 +391,7 @@ TEST(CheckpointStore, SaysForWhomItWaits) {
   EXPECT_THAT(log.warnings(), HasSubstr("held by process " + std::to_string(::getpid())));
 }
 
-// Whoever is refused must not have changed anything of the run that goes on.
+// A process that is refused must not have changed anything of the run that continues.
 TEST(CheckpointStore, TouchesNothingBeforeTheLock) {
   const TempDir folder;
   MemoryLog log;

@@ -188,7 +188,8 @@ class ElectionsTest : public testing::Test {
     return condition();
   }
   /// All nodes' parts of one round later than `round` have been started.
-  /// Whoever has lost the others, as one may on a busy machine, is started again, as by its supervisor.
+  /// A launcher that has lost the others, as one may on a busy machine, is started again, as by its
+  /// supervisor.
   bool goes_on_after(int round) {
     return eventually([&] {
       for (int place = 0; place < kNodes + kSpares; ++place) {

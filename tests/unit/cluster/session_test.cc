@@ -192,7 +192,7 @@ TEST_F(SessionTest, ASlotThatWasGivenUpIsALostLease) {
   EXPECT_EQ(std::get<LeaseLost>(heard()).why, "continued without");
 }
 
-// Whoever has begun anew where the leader was knows of no slot, and whom to ask instead.
+// A launcher that has begun anew where the leader was knows of no slot, and whom to ask instead.
 TEST_F(SucceededSessionTest, AnotherRendezvousAtTheSameAddressEndsNoSessionThatMayBeSucceeded) {
   answer(asked().at(0), join_answer(5, encode(Admission{1, {}, {}, false, {}, 1, {1, seconds(4)}})));
   Snapshot snapshot;
@@ -238,7 +238,7 @@ TEST_F(SucceededSessionTest, ShowsALeaderNothingThatTheOneBeforeHasTold) {
 }
 
 // Also where that one began anew, with the same number.
-TEST_F(SucceededSessionTest, ShowsNothingOfTheOneBeforeToWhoeverItJoinsAfresh) {
+TEST_F(SucceededSessionTest, ShowsNothingOfTheOneBeforeToOneThatItJoinsAfresh) {
   answer(asked().at(0), join_answer(0, encode(Admission{1, {}, {}, false, {}, 1, {700, seconds(4)}})));
   answer(asked().at(0), encode(LeaderEvent(Waiting{{"two are missing"}})));
   session_.interrupt("the cable was pulled");

@@ -31,7 +31,7 @@ struct Settings {
 
 class SimulatedJob;
 
-/// A connection's two ends; each is closed by whoever holds it.
+/// A connection's two ends; each is closed by its holder.
 struct Connection {
   int client = 0, server = 0;  ///< places
   std::uint64_t client_life = 0, server_life = 0, id = 0;
@@ -41,7 +41,7 @@ struct Connection {
 using ConnectionPtr = std::shared_ptr<Connection>;
 
 /// One launcher, from its start to its end.
-class Launcher final : public StoreDesk {
+class Launcher final : public StoreControl {
  public:
   Launcher(SimulatedJob& job, int place, std::uint64_t life);
 

@@ -52,7 +52,7 @@ TEST(Simulation, WhateverIsLostNobodyStartsARoundThatOthersDoNotKnow) {
 }
 
 /// Of a store that nobody listens to.
-class Silence final : public StoreDesk {
+class Silence final : public StoreControl {
  public:
   void publish(const std::string&, std::string) override {}
   void forget(const std::string&) override {}
@@ -77,8 +77,8 @@ TEST(Succession, TheLaunchersOfAVeryLargeJobClaimTheirSlotsInSeconds) {
   for (int node = 0; node < kNodes; ++node)
     succession.known.nodes.push_back({node, "host" + std::to_string(node), 1, node});
   observer.lead(succession);
-  Silence desk;
-  observer.on_turn(desk, time.now());
+  Silence store;
+  observer.on_turn(store, time.now());
   const TimePoint begin = steady_clock().now();
   int admitted = 0;
   for (int node = 0; node < kNodes; ++node) {
@@ -92,13 +92,13 @@ TEST(Succession, TheLaunchersOfAVeryLargeJobClaimTheirSlotsInSeconds) {
     offer.standby = {offer.host, 1};
     offer.term = 1;
     offer.round = 0;
-    const std::string answer = observer.on_set(desk, client, kJoinKey, encode(offer));
+    const std::string answer = observer.on_set(store, client, kJoinKey, encode(offer));
     const auto admission = decode_admission(std::string_view(answer).substr(8));
     admitted += admission && admission->refused.empty() && admission->node_rank == node ? 1 : 0;
     // The voters follow.
     for (std::uint64_t one = 0; one < 3; ++one) {
       const Ack ack{2, time.now().time_since_epoch().count(), observer.state().next_event()};
-      observer.on_set(desk, one, kBeatKey, encode(ack));
+      observer.on_set(store, one, kBeatKey, encode(ack));
     }
   }
   const double took = std::chrono::duration<double>(steady_clock().now() - begin).count();

@@ -33,7 +33,7 @@ std::array<UniqueFd, 2> socket_pair() {
 }
 
 // Serves both until the connector has its stream, is refused, or `deadline` passes.
-struct Meeting {
+struct Handshakes {
   std::optional<SecureStream> stream;
   std::vector<AcceptedPeer> accepted;
 
@@ -60,14 +60,14 @@ TEST(Connector, TriesEachAddressAndSpeaksWhenItIsLetIn) {
   nobody.fd.reset();
   Acceptor acceptor(listen(), "secret", Protection::authenticate, anyone);
   Connector connector({closed, acceptor.address()}, "secret", {"job", "worker", 4});
-  Meeting meeting;
-  meeting.run(connector, acceptor);
-  ASSERT_TRUE(meeting.stream) << connector.why();
-  ASSERT_EQ(meeting.accepted.size(), 1U);
-  EXPECT_EQ(meeting.accepted[0].identity.rank, 4);
+  Handshakes handshakes;
+  handshakes.run(connector, acceptor);
+  ASSERT_TRUE(handshakes.stream) << connector.why();
+  ASSERT_EQ(handshakes.accepted.size(), 1U);
+  EXPECT_EQ(handshakes.accepted[0].identity.rank, 4);
   EXPECT_EQ(acceptor.counts().authenticated, 1U);
 
-  StoreConnection here(std::move(*meeting.stream)), there(std::move(meeting.accepted[0].stream));
+  StoreConnection here(std::move(*handshakes.stream)), there(std::move(handshakes.accepted[0].stream));
   here.append("a word");
   here.flush();
   pollfd waited{there.fd(), POLLIN, 0};
@@ -81,9 +81,9 @@ TEST(Connector, SaysWhoRefusesIt) {
                     [](const Identity& peer) { return "there is no " + peer.role + " here"; });
   const auto refusal = [&](std::string_view secret, const Identity& identity) {
     Connector connector({acceptor.address()}, secret, identity);
-    Meeting meeting;
-    meeting.run(connector, acceptor);
-    EXPECT_TRUE(meeting.accepted.empty());
+    Handshakes handshakes;
+    handshakes.run(connector, acceptor);
+    EXPECT_TRUE(handshakes.accepted.empty());
     EXPECT_THAT(connector.why(), HasSubstr(acceptor.address().text()));
     return connector.refusal();
   };
@@ -122,9 +122,9 @@ TEST(Acceptor, MakesRoomForNewcomersAndLosesTheSilentInTime) {
   for (int i = 0; i < 30; ++i) strangers.push_back(stranger(acceptor.address()));
   EXPECT_FALSE(acceptor.due());
   Connector connector({acceptor.address()}, "secret", {"job", "worker", 1});
-  Meeting meeting;
-  meeting.run(connector, acceptor);
-  EXPECT_TRUE(meeting.stream) << connector.why();
+  Handshakes handshakes;
+  handshakes.run(connector, acceptor);
+  EXPECT_TRUE(handshakes.stream) << connector.why();
   EXPECT_EQ(acceptor.counts().evicted, 21U) << "ten may wait";
   ASSERT_TRUE(acceptor.due());
   const Deadline deadline = soon();

@@ -59,7 +59,7 @@ TEST_F(TableTest, KeysThatAreOnlyWaitedForAreLimited) {
   EXPECT_EQ(answers_[0].response.status, Status::full);
   EXPECT_THAT(wait(2, 3, keys(8, 10)), IsEmpty());
   EXPECT_EQ(table_.awaited_count(), 10U);
-  ASSERT_THAT(set(3, "key0", "v"), SizeIs(1)) << "whoever stores is not kept from it";
+  ASSERT_THAT(set(3, "key0", "v"), SizeIs(1)) << "clients that store are not kept from it";
   EXPECT_EQ(table_.awaited_count(), 9U);
   ASSERT_THAT(get(4, 1, std::string(1000, 'k')), SizeIs(1)) << "bytes count too";
   EXPECT_EQ(answers_[0].response.status, Status::full);

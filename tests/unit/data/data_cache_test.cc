@@ -188,7 +188,7 @@ TEST_F(DataCacheTest, ManyProcessesAtOnceShareOneEntry) {
   EXPECT_EQ(files(), 2) << "one entry and its lock";
 }
 
-TEST_F(DataCacheTest, KilledWriterSpoilsNothing) {
+TEST_F(DataCacheTest, KilledWriterCorruptsNothing) {
   for (int round = 0; round < 20; ++round) {
     const pid_t writer = static_cast<pid_t>(check(Sys{::fork()}, "fork"));
     if (writer == 0) {

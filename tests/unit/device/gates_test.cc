@@ -1,5 +1,5 @@
 // What stops the gradient behind a relu, wherever one is part of a kernel: 0 and below, but not NaN, so that
-// whoever looks at the gradients of a diverged run sees it.
+// it shows in the gradients of a diverged run.
 #include <gtest/gtest.h>
 
 #include <cmath>

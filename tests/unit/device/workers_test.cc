@@ -1,4 +1,4 @@
-// for_chunks(): each chunk once, whoever takes it; built for OpenMP's threads and for those of our own.
+// for_chunks(): each chunk once, by any thread; built for OpenMP's threads and for those of our own.
 #include "runtime/device/cpu/workers/workers.h"
 
 #include <gtest/gtest.h>

@@ -73,7 +73,7 @@ std::string name_of(pid_t pid) {
   return name;
 }
 
-// Whoever inherits a dead process may take its time to reap it.
+// The process that inherits a dead one may take its time to reap it.
 bool exists(pid_t pid) {
   std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
   std::string text;

@@ -1,5 +1,5 @@
-// What is told of a process' threads, with tools that are scripts: how much, in which order, and that nobody
-// is left stopped.
+// What is reported of a process' threads, with tools that are scripts: how much, in which order, and that
+// nobody is left stopped.
 #include "launcher/watch/stacks.h"
 
 #include <gmock/gmock.h>

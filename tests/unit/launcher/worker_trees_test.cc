@@ -247,7 +247,7 @@ TEST_F(WorkerTreesTest, WhatStandsStillIsToldOnceAndItsTopAlone) {
   set_state(103, 'T');
   EXPECT_THAT(stops(), ElementsAre(103));
   set_state(101, 'S');
-  EXPECT_THAT(stops(), ElementsAre(102, -101)) << "what is below is told of when its parent runs";
+  EXPECT_THAT(stops(), ElementsAre(102, -101)) << "what is below is reported when its parent runs";
   remove(103);
   EXPECT_THAT(stops(), ElementsAre(-103));
   set_state(100, 'T');

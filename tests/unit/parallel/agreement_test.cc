@@ -14,18 +14,18 @@
 #include "runtime/autograd/ops/joining.h"
 #include "runtime/nn/layers.h"
 #include "runtime/optim/sgd.h"
+#include "tests/unit/parallel/corrupted_micro_batches.h"
 #include "tests/unit/parallel/layers.h"
 #include "tests/unit/parallel/mesh_ranks.h"
-#include "tests/unit/parallel/spoiled_passes.h"
 
 namespace dtrain {
 namespace {
 
 using test::ChainBatches;
+using test::CorruptedMicroBatches;
 using test::Layers;
 using test::MakeStrategy;
 using test::run_mesh_ranks;
-using test::SpoiledPasses;
 using testing::Each;
 
 const Deadline kNever = Deadline::never();
@@ -62,9 +62,9 @@ Trained trained(const std::vector<MeshAxis>& axes, int ranks, int bad_rank, cons
                    strategy.begin(kNever);
                    for (int step = 0; step < kSteps; ++step) {
                      ChainBatches passes(step, strategy.share(), kMicroBatches, device);
-                     SpoiledPasses spoiled(passes, strategy,
-                                           communicator.rank() == bad_rank && step == kBadStep);
-                     strategy.step(spoiled, Exchange::all);
+                     CorruptedMicroBatches corrupted(passes, strategy,
+                                                     communicator.rank() == bad_rank && step == kBadStep);
+                     strategy.step(corrupted, Exchange::all);
                    }
                    State state;  // a look at a parameter that is in ranges waits for the others
                    for (const auto& [name, tensor] : strategy.module().state_dict())

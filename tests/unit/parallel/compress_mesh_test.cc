@@ -9,18 +9,18 @@
 #include "parallel/sync/hooks/power_sgd.h"
 #include "runtime/optim/sgd.h"
 #include "tests/support/put_together.h"
+#include "tests/unit/parallel/corrupted_micro_batches.h"
 #include "tests/unit/parallel/layers.h"
 #include "tests/unit/parallel/mesh_ranks.h"
 #include "tests/unit/parallel/split_network.h"
-#include "tests/unit/parallel/spoiled_passes.h"
 
 namespace dtrain {
 namespace {
 
+using test::CorruptedMicroBatches;
 using test::MakeStrategy;
 using test::PutTogether;
 using test::Split;
-using test::SpoiledPasses;
 using testing::Contains;
 using testing::Key;
 using testing::Not;
@@ -52,8 +52,9 @@ PutTogether trained(const std::vector<MeshAxis>& axes, int ranks, const MakeStra
         strategy.begin(kNever);
         for (int step = 0; step < steps; ++step) {
           test::ChainBatches passes(step, strategy.share(), kMicroBatches, device);
-          SpoiledPasses spoiled(passes, strategy, communicator.rank() == bad_rank && step + 1 == steps);
-          strategy.step(spoiled, Exchange::all);
+          CorruptedMicroBatches corrupted(passes, strategy,
+                                          communicator.rank() == bad_rank && step + 1 == steps);
+          strategy.step(corrupted, Exchange::all);
         }
         EXPECT_EQ(scaler.skipped(), bad_rank < 0 ? 0 : 1);
         EXPECT_TRUE(strategy.sync_state_alters_steps());
@@ -122,7 +123,7 @@ TEST(PowerSgdInAMesh, HasTheBitsOfDataParallelism) {
   }
 }
 
-// Whoever overflowed: the step is not made, and not remembered.
+// Whichever rank overflowed: the step is not made, and not remembered.
 TEST(PowerSgdInAMesh, ForgetsAStepThatIsSkipped) {
   const PutTogether expected = trained({{"dp", 2}}, 2, data_parallel(false), 3);
   const auto expect_forgotten = [&](const std::vector<MeshAxis>& axes, int ranks, const MakeStrategy& make) {

@@ -40,11 +40,11 @@ class Servers {
   explicit Servers(const ServerRules& rules, int count = 1,
                    const std::optional<Token>& token = std::nullopt) {
     for (int i = 0; i < count; ++i) {
-      ServerSite site;
-      site.number = i;
-      site.token = token;
-      servers_.push_back(std::make_unique<ParameterServer>(rules, subtracting(), site));
-      cards_.push_back(servers_.back()->card());
+      ParameterServerOptions options;
+      options.number = i;
+      options.token = token;
+      servers_.push_back(std::make_unique<ParameterServer>(rules, subtracting(), options));
+      addresses_.push_back(servers_.back()->address());
     }
     for (auto& server : servers_) {
       threads_.emplace_back([this, &server] {
@@ -75,15 +75,16 @@ class Servers {
     servers_[server].reset();
   }
   std::unique_ptr<KeyValueStore> worker(int number, const std::optional<Token>& token = std::nullopt) const {
-    return std::make_unique<KeyValueStore>(cards_, WorkerSite{.worker = number, .token = token}, soon());
+    return std::make_unique<KeyValueStore>(addresses_, KeyValueStoreOptions{.worker = number, .token = token},
+                                           soon());
   }
   int failed() const { return failed_; }
   const UpdateDelays& delays(std::size_t server = 0) const { return servers_[server]->delays(); }
-  const std::vector<std::string>& cards() const { return cards_; }
+  const std::vector<std::string>& addresses() const { return addresses_; }
 
  private:
   std::vector<std::unique_ptr<ParameterServer>> servers_;
-  std::vector<std::string> cards_;
+  std::vector<std::string> addresses_;
   std::vector<std::thread> threads_;
   std::atomic<int> failed_{0};
 };
@@ -132,7 +133,7 @@ TEST(ParameterServer, AveragesWhatWorkersUsed) {
 }
 
 // (1e8 + 1) - 1e8 is 0 in float32, 1e8 - 1e8 + 1 is 1: the order can be seen, in thirds of them too.
-TEST(ParameterServer, SumsInTheWorkersOrderWhoeverComesFirst) {
+TEST(ParameterServer, SumsInTheWorkersOrderWhicheverComesFirst) {
   const std::vector<float> parts = {1e8F, 1, -1e8F};
   for (int first = 0; first < 3; ++first) {
     Servers servers({.workers = 3});
@@ -270,11 +271,12 @@ TEST(ParameterServer, LetsNobodyInWithoutTheSecret) {
   const Token token = make_token();
   Servers servers({.workers = 1}, 1, token);
   const Deadline short_time = Deadline::after(std::chrono::milliseconds(300));
-  EXPECT_THAT(test::message_of(
-                  [&] { KeyValueStore(servers.cards(), {.worker = 0, .token = make_token()}, short_time); }),
+  EXPECT_THAT(test::message_of([&] {
+                KeyValueStore(servers.addresses(), {.worker = 0, .token = make_token()}, short_time);
+              }),
               HasSubstr("no connection"));
   EXPECT_THAT(test::message_of([&] {
-                KeyValueStore(servers.cards(), {.worker = 1, .token = token},
+                KeyValueStore(servers.addresses(), {.worker = 1, .token = token},
                               Deadline::after(std::chrono::milliseconds(300)));
               }),
               HasSubstr("no connection"));

@@ -152,7 +152,7 @@ TEST(VirtualWorkersInStages, AreWholeAndAtLeastOneACopy) {
               testing::HasSubstr("and ranges"));
 }
 
-/// Words of each part of a rank, whoever computes it.
+/// Words of each part of a rank, on any worker.
 class Words final : public MicroBatches {
  public:
   Words(int step, DataShare share, const RankGroup& group, std::shared_ptr<Device> device)

@@ -36,7 +36,7 @@ struct ForwardMemory {
 
 /// A tile of keys joins a block: its sums of weighted values, and its softmax.
 template <class E>
-inline void attend(const AttentionJob& job, const Meeting& at, Words<E> keys, Words<E> values,
+inline void attend(const AttentionJob& job, const ScoreTile& at, Words<E> keys, Words<E> values,
                    ForwardMemory<E>& memory, std::int64_t block) {
   using N = typename E::Number;
   const Words<E> turned{memory.turned + block * memory.turned_step, kBlock, 1};
@@ -58,7 +58,7 @@ inline void attend(const AttentionJob& job, const Meeting& at, Words<E> keys, Wo
 }
 
 template <class E, class T>
-inline void finish(const AttentionJob& job, const Meeting& at, const ForwardMemory<E>& memory,
+inline void finish(const AttentionJob& job, const ScoreTile& at, const ForwardMemory<E>& memory,
                    std::int64_t block) {
   using N = typename E::Number;
   const Running<N>& running = memory.running[block];
@@ -82,12 +82,12 @@ __attribute__((flatten)) void forward(const AttentionJob& job, std::int64_t entr
   const std::int64_t first = part * kQueriesOfChunk, end = least(job.queries, first + kQueriesOfChunk);
   const std::int64_t blocks = (end - first + kBlock - 1) / kBlock, keys = job.keys_of(entry);
   const std::int64_t key_head = head / (job.heads / job.key_heads);
-  const auto meeting = [&](std::int64_t block, std::int64_t key) {
+  const auto score_tile = [&](std::int64_t block, std::int64_t key) {
     const std::int64_t query = first + block * kBlock;
-    return Meeting{entry, head, query, least(kBlock, end - query), key, least(kTile, keys - key)};
+    return ScoreTile{entry, head, query, least(kBlock, end - query), key, least(kTile, keys - key)};
   };
   for (std::int64_t block = 0; block < blocks; ++block) {
-    const Meeting at = meeting(block, 0);
+    const ScoreTile at = score_tile(block, 0);
     turn<E>(source<T>(job.query, entry, head, at.query, at.queries, job.width), memory.staging,
             memory.turned + block * memory.turned_step);
     for (std::int64_t i = 0; i < kBlock; ++i) {
@@ -103,12 +103,13 @@ __attribute__((flatten)) void forward(const AttentionJob& job, std::int64_t entr
     const auto right =
         as_right<E>(source<T>(job.value, entry, key_head, key, count, job.value_width), memory.values);
     for (std::int64_t block = 0; block < blocks; ++block) {
-      Meeting at = meeting(block, key);
+      ScoreTile at = score_tile(block, key);
       leave_out_unseen(job, at);
       if (at.keys > 0) attend<E>(job, at, left, right, memory, block);
     }
   }
-  for (std::int64_t block = 0; block < blocks; ++block) finish<E, T>(job, meeting(block, 0), memory, block);
+  for (std::int64_t block = 0; block < blocks; ++block)
+    finish<E, T>(job, score_tile(block, 0), memory, block);
 }
 
 template <class E>
@@ -191,7 +192,7 @@ struct QueryNumbers {
 /// Products [keys][kBlock] of keys and queries become weights, those of values and gradients of results the
 /// slopes of the scores.
 template <class N>
-inline void weigh_again(const AttentionJob& job, const Meeting& at, const QueryNumbers<N>& numbers, N* mask,
+inline void weigh_again(const AttentionJob& job, const ScoreTile& at, const QueryNumbers<N>& numbers, N* mask,
                         N* weights, N* slopes) {
   score(job, at, weights);
   const bool drops = job.keep_share < 1;
@@ -216,7 +217,7 @@ inline void weigh_again(const AttentionJob& job, const Meeting& at, const QueryN
 
 /// What a block of queries adds to the gradients of a tile of keys, and the tile to the block's.
 template <class E, class T>
-inline void return_gradients(const AttentionJob& job, const Meeting& at, const KeyTile<E>& tile,
+inline void return_gradients(const AttentionJob& job, const ScoreTile& at, const KeyTile<E>& tile,
                              const QueryNumbers<typename E::Number>& numbers, BackwardMemory<E>& memory,
                              typename E::Number* grad_query) {
   const Source<T> query = source<T>(job.query, at.entry, at.head, at.query, at.queries, job.width);
@@ -273,7 +274,7 @@ __attribute__((flatten)) void backward(const AttentionJob& job, std::int64_t ent
     for (std::int64_t i = 0; i < all * memory.value_pitch; ++i) memory.grad_value[i] = 0;
     for (std::int64_t h = 0; seen > 0 && h < group; ++h) {
       for (std::int64_t query = 0; query < job.queries; query += kBlock) {
-        Meeting at{entry, first_head + h, query, least(kBlock, job.queries - query), key, seen};
+        ScoreTile at{entry, first_head + h, query, least(kBlock, job.queries - query), key, seen};
         leave_out_unseen(job, at);
         if (at.keys == 0) continue;
         const std::int64_t row = h * memory.rows + query;

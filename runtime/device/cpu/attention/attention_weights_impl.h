@@ -14,8 +14,8 @@ inline double exponential(double x) { return __builtin_exp(x); }
 inline float logarithm(float x) { return __builtin_logf(x); }
 inline double logarithm(double x) { return __builtin_log(x); }
 
-/// Keys that meet a block of queries.
-struct Meeting {
+/// A block of queries and the tile of keys that it is multiplied with.
+struct ScoreTile {
   std::int64_t entry, head;
   std::int64_t query, queries;  ///< the first one and how many there are, at most kBlock
   std::int64_t key, keys;       ///< at most kTile
@@ -40,7 +40,7 @@ inline Span span_of(const std::int32_t* ids, std::int64_t count) {
 }
 
 /// Leaves out the keys behind the last one that these queries see; `keys` becomes 0 where they see none.
-inline void leave_out_unseen(const AttentionJob& job, Meeting& at) {
+inline void leave_out_unseen(const AttentionJob& job, ScoreTile& at) {
   if (job.causal) {
     at.keys = least(at.keys, most(0, job.first_query + at.query + at.queries - at.key));
   }
@@ -53,7 +53,7 @@ inline void leave_out_unseen(const AttentionJob& job, Meeting& at) {
 
 /// Scores [keys][kBlock] of products: scaled, with the bias, -∞ where a query does not see a key.
 template <class N>
-inline void score(const AttentionJob& job, const Meeting& at, N* scores) {
+inline void score(const AttentionJob& job, const ScoreTile& at, N* scores) {
   const auto scale = static_cast<N>(job.scale);
   const N* bias = job.bias.data == nullptr
                       ? nullptr
@@ -84,7 +84,7 @@ inline void score(const AttentionJob& job, const Meeting& at, N* scores) {
 /// What dropout multiplies weights [keys][kBlock] by: what the kernel dropout_mask writes at those places of
 /// [batch, heads, queries, keys rounded up to 4].
 template <class N>
-inline void drop(const AttentionJob& job, const Meeting& at, N* mask) {
+inline void drop(const AttentionJob& job, const ScoreTile& at, N* mask) {
   const std::int32_t limit = cpu::limit_of(job.keep_share);
   const N kept = static_cast<N>(1.0 / job.keep_share);
   const std::int64_t pitch = rounded_up(job.keys, 4);

@@ -83,7 +83,7 @@ class FilterGradient {
   const View& grad_weight_;
 };
 
-/// Gradients of the weight and the bias; every element is added up tile by tile, whoever does it.
+/// Gradients of the weight and the bias; every element is added up tile by tile, by any thread.
 class WeightGradient {
  public:
   WeightGradient(const View& input, const View& grad_output, const View& grad_weight, const View& grad_bias,

@@ -23,7 +23,7 @@ int default_count() noexcept {
   return static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
 }
 
-/// Worker 0 is whoever calls run(); the others are threads that wait for the next queue.
+/// Worker 0 is the caller of run(); the others are threads that wait for the next queue.
 class Team {
  public:
   explicit Team(int workers) {
@@ -43,7 +43,7 @@ class Team {
     called_.notify_all();
     queue.work(0);
     std::unique_lock lock(mutex_);
-    queue_ = nullptr;  // whoever has not begun need not
+    queue_ = nullptr;  // a thread that has not begun need not
     idle_.wait(lock, [&] { return busy_ == 0; });
   }
 

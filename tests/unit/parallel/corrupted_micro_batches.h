@@ -8,9 +8,9 @@
 namespace dtrain::test {
 
 /// Puts something that is no number among this rank's gradients, where it is `bad`.
-class SpoiledPasses final : public MicroBatches {
+class CorruptedMicroBatches final : public MicroBatches {
  public:
-  SpoiledPasses(MicroBatches& passes, Strategy& strategy, bool bad)
+  CorruptedMicroBatches(MicroBatches& passes, Strategy& strategy, bool bad)
       : passes_(passes), strategy_(strategy), bad_(bad) {}
   std::size_t count() const noexcept override { return passes_.count(); }
   Tensors inputs(std::size_t i) override { return passes_.inputs(i); }
