@@ -95,6 +95,8 @@ put cluster/rendezvous/slots.h '#pragma once' 'class RosterTree {};'
 bash "$lint" "$work/tree" || { echo "a word that begins like one of the past was refused"; failures=$((failures + 1)); }
 mkdir "$work/tree/docs" && printf '# Page\n\nThe run goes on.\n' >"$work/tree/docs/page.md"
 expect '^docs/page.md:3:goes on: a word of the past; say resumes'
+put cluster/store/store.cc '// Kept for whoever asks.'
+expect '^cluster/store/store.cc:2:whoever: a word of the past; say anyone who'
 echo 'The run goes on with Roster.' >"$work/tree/CHANGELOG.md"
 bash "$lint" "$work/tree" || { echo "the history in the changelog was refused"; failures=$((failures + 1)); }
 echo 'int x;' >"$work/tree/cluster/store/store.cc"
