@@ -68,18 +68,23 @@ void report(const std::string& program, std::string_view message) {
 
 }  // namespace
 
+Options resolve_training(const TrainProgram& program, const std::vector<std::string>& arguments,
+                         const Environment& environment) {
+  const std::vector<OptionSpec> specs = all_options(program);
+  return with_preset(program.name, specs, resolve_options(program.name, specs, arguments, environment),
+                     program.presets);
+}
+
 void check_training(const TrainProgram& program, const std::vector<std::string>& arguments,
                     const Environment& environment) {
-  const Options options = resolve_options(program.name, all_options(program), arguments, environment);
-  find_assignment(program, options, environment);
+  find_assignment(program, resolve_training(program, arguments, environment), environment);
 }
 
 ExitCode run_training(const TrainProgram& program, const std::vector<std::string>& arguments,
                       const Environment& environment) {
   const std::vector<OptionSpec> specs = all_options(program);
-  const Options options = first_rank_error(find_placement(environment), [&] {
-    return resolve_options(program.name, specs, arguments, environment);
-  });
+  const Options options = first_rank_error(find_placement(environment),
+                                           [&] { return resolve_training(program, arguments, environment); });
   const std::string usage = fmt::format(
       "usage: {} [options]   (alone, or as a worker of dtrain-launch, mpirun or srun)", program.name);
   if (options.has("help") && options.text("help") == "combinations") {

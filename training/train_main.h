@@ -11,6 +11,7 @@
 #include "runtime/base/environment.h"
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
+#include "training/options/presets.h"
 #include "training/task.h"
 
 namespace dtrain {
@@ -20,12 +21,18 @@ struct TrainProgram {
   std::string name = {};                     ///< "dtrain train", for messages and the help text
   std::span<const OptionSpec> options = {};  ///< the program's own, shown before those that all have
   std::function<std::shared_ptr<const Task>(const Options& options)> make_task;
+  std::span<const Preset> presets = {};  ///< that --recipe knows
 };
 
 /// Trains as one worker of the job that `environment` tells of, or alone. `arguments` come after the
 /// program's name. Throws every kind of Error; what a user should read of it is in the message.
 ExitCode run_training(const TrainProgram& program, const std::vector<std::string>& arguments,
                       const Environment& environment);
+
+/// The values of the program's options and of those that all have, by `arguments`, `environment`, a
+/// configuration file and a recipe. Throws UsageError.
+Options resolve_training(const TrainProgram& program, const std::vector<std::string>& arguments,
+                         const Environment& environment);
 
 /// Checks `arguments` as run_training() does before anything starts, for a worker of the job that
 /// `environment` tells of: unknown options, values, what does not go together. Throws UsageError.

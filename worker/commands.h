@@ -10,6 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
 #include "training/task.h"
+#include "training/train_main.h"
 
 namespace dtrain {
 
@@ -35,6 +36,8 @@ ExitCode run_tokenize(const Invocation& invocation);
 /// The options that say what `dtrain train` and `dtrain bench step` learn, and the task they mean.
 std::span<const OptionSpec> task_options();
 std::shared_ptr<const Task> task_of(const Options& options);
+/// `dtrain train`.
+TrainProgram train_program();
 /// What run_bench() picks from; arguments after that word.
 ExitCode run_bench_allreduce(const Invocation& invocation);
 ExitCode run_bench_step(const Invocation& invocation);

@@ -88,9 +88,7 @@ std::vector<std::string_view> train_option_names() {
 /// The metric that results are sorted by must be one that a task of `dtrain train` gives.
 void check_metric(const std::string& metric, const std::vector<std::string>& arguments,
                   const Environment& environment) {
-  std::vector<OptionSpec> specs(task_options().begin(), task_options().end());
-  specs.insert(specs.end(), train_options().begin(), train_options().end());
-  const auto task = task_of(resolve_options("dtrain train", specs, arguments, environment));
+  const auto task = task_of(resolve_training(train_program(), arguments, environment));
   std::vector<std::string> names{"loss"};
   for (const auto& [name, value] : task->evaluation(std::vector<double>(task->sum_count(), 1), 1).metrics)
     names.push_back(name);
@@ -104,7 +102,7 @@ void check(const SweepConfig& config, const std::vector<Run>& runs, const std::s
   if (!config.program.empty())
     return check_runs(config, runs, {}, sweep::check_by_asking(config.program), environment);
   const auto train = [&](const std::vector<std::string>& arguments, const Environment& placed) {
-    check_training({"dtrain train", task_options(), task_of}, arguments, placed);
+    check_training(train_program(), arguments, placed);
     check_metric(metric, arguments, placed);
   };
   check_runs(config, runs, train_option_names(), train, environment);

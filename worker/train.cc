@@ -10,15 +10,25 @@ namespace {
 constexpr OptionSpec kTaskOptions[] = {
     {"model", "What to train", "NAME", "lenet", "linear, mlp, lenet, resnet18 (for small images), resnet18-imagenet, resnet34, resnet50, resnet101, resnet152 (torchvision's); transformer, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-tiny, llama-tiny, bert-base, bert-tiny, llama:config.json, or hf:DIR (a folder with config.json)"},
     {"task", "What to train", "NAME", "", "classification, regression (mean squared error), language (next token) or masked-language (BERT); unset: the model's own"},
-    {"width", "What to train", "N", "", "transformer: embedding dimension (d_model); unset: 64"},
-    {"heads", "What to train", "N", "", "transformer: attention heads; unset: 4"},
-    {"layers", "What to train", "N", "", "transformer: number of blocks; unset: 2"},
+    {"width", "What to train", "N", "", "transformer, gpt2-tiny: embedding dimension (d_model); unset: 64"},
+    {"heads", "What to train", "N", "", "transformer, gpt2-tiny: attention heads; unset: 4"},
+    {"layers", "What to train", "N", "", "transformer, gpt2-tiny: number of blocks; unset: 2"},
     {"tied", "What to train", "", "", "transformer: tie the weights of the token embedding and the output layer"},
     {"dropout", "What to train", "P", "0", "language models: dropout probability, after embeddings, attention and the feed-forward layer"},
     {"label-smoothing", "What to train", "P", "0", "classification: share of each target that is spread evenly over all classes"},
     {"mixup", "What to train", "ALPHA", "0", "classification: mix each sample of a batch with the one before it, by a share from Beta(ALPHA, ALPHA); 0: never"},
     {"cutmix", "What to train", "ALPHA", "0", "classification of images: replace a rectangle by the sample's before it; with --mixup, one of both in each batch; 0: never"},
     {"lora", "What to train", "SPEC", "", "language models: train low-rank adapters alone: rank=8,alpha=16,on=q+v, of layers q, k, v, qkv, o, gate, up, down"},
+};
+
+// The data and their context= are the user's.
+constexpr Preset kPresets[] = {
+    // llm.c's GPT-2 (124M) on 10 billion tokens, 524,288 a step with context=1024
+    {"gpt2-124m", "--model gpt2 --global-batch-size 512 --max-steps 19073 --optimizer adamw --betas 0.9,0.95 --weight-decay 0.1 --weight-decay-on matrices --clip-grad-norm 1 --lr 6e-4 --min-lr 0 --lr-schedule cosine --warmup-steps 700"},
+    // nanoGPT's model of characters, with context=256
+    {"char", "--model gpt2-tiny --width 384 --heads 6 --layers 6 --dropout 0.2 --global-batch-size 64 --max-steps 5000 --optimizer adamw --betas 0.9,0.99 --weight-decay 0.1 --weight-decay-on matrices --clip-grad-norm 1 --lr 1e-3 --min-lr 1e-4 --lr-schedule cosine --warmup-steps 100"},
+    // the same in minutes on a CPU, with context=64
+    {"char-cpu", "--model gpt2-tiny --width 128 --heads 4 --layers 4 --global-batch-size 12 --max-steps 2000 --optimizer adamw --betas 0.9,0.99 --weight-decay 0.1 --weight-decay-on matrices --clip-grad-norm 1 --lr 1e-3 --min-lr 1e-4 --lr-schedule cosine --warmup-steps 100"},
 };
 // clang-format on
 
@@ -51,11 +61,14 @@ SoftTargets targets_of(const Options& options, std::string_view task, bool text)
 
 std::span<const OptionSpec> task_options() { return kTaskOptions; }
 
+TrainProgram train_program() { return {"dtrain train", task_options(), task_of, kPresets}; }
+
 std::shared_ptr<const Task> task_of(const Options& options) {
   const std::string& model = options.text("model");
   const bool own = model == "transformer";
   for (const char* const name : {"width", "heads", "layers"}) {
-    if (options.has(name) && !own) options.refuse(name, "--model transformer with it");
+    if (options.has(name) && !own && model != "gpt2-tiny")
+      options.refuse(name, "--model transformer or gpt2-tiny with it");
   }
   if (options.enabled("tied") && !own) options.refuse("tied", "--model transformer with it");
   const double dropout = share_of(options, "dropout");
@@ -75,8 +88,7 @@ std::shared_ptr<const Task> task_of(const Options& options) {
 }
 
 ExitCode run_train(const Invocation& invocation) {
-  return run_training({"dtrain train", task_options(), task_of}, invocation.arguments,
-                      invocation.environment);
+  return run_training(train_program(), invocation.arguments, invocation.environment);
 }
 
 }  // namespace dtrain
