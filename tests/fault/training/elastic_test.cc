@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "runtime/base/clock.h"
+#include "runtime/data/tokens/shards/token_shard.h"
 #include "tests/support/json.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
@@ -43,7 +44,7 @@ class Elastic : public ::testing::Test {
 
   // How often each sample was taken in each epoch, from the logs of all ranks; steps that were done again
   // count once.
-  std::map<int, std::vector<int>> samples_seen(const std::string& name) const {
+  std::map<int, std::vector<int>> samples_seen(const std::string& name, std::size_t samples) const {
     std::map<std::int64_t, std::pair<std::int64_t, std::vector<test::Json>>>
         steps;  // latest start, its lines
     for (const auto& entry : std::filesystem::directory_iterator(folder_ / name / "logs")) {
@@ -62,18 +63,30 @@ class Elastic : public ::testing::Test {
     for (const auto& [step, record] : steps) {
       for (const auto& line : record.second) {
         auto& counts = seen[line.at("epoch")];
-        counts.resize(kSamples);
+        counts.resize(samples);
         for (const std::size_t index : line.at("indices").get<std::vector<std::size_t>>()) ++counts.at(index);
       }
     }
     return seen;
   }
-  void expect_each_once(const std::string& name) const {
-    const auto seen = samples_seen(name);
+  void expect_each_once(const std::string& name, int samples = kSamples) const {
+    const auto seen = samples_seen(name, static_cast<std::size_t>(samples));
     ASSERT_EQ(seen.size(), 3U);
     for (const auto& [epoch, counts] : seen) {
-      EXPECT_EQ(std::count(counts.begin(), counts.end(), 1), kSamples) << "epoch " << epoch;
+      EXPECT_EQ(std::count(counts.begin(), counts.end(), 1), samples) << "epoch " << epoch;
     }
+  }
+  /// Kills the launcher of `run`, and by that all of its workers, after at least `steps` steps; nothing is
+  /// told.
+  void kill_after(TrainingRun run, std::size_t steps) const {
+    run.options.while_running = [&](pid_t launcher) {
+      const Deadline deadline = Deadline::after(std::chrono::seconds(30));
+      while (!deadline.expired() &&
+             !(std::filesystem::exists(run.run_dir / "metrics.jsonl") && losses(run.run_dir).size() >= steps))
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ::kill(launcher, SIGKILL);
+    };
+    EXPECT_EQ(train(run).exit_code, 128 + SIGKILL);
   }
 
   TempDir folder_;
@@ -143,6 +156,42 @@ TEST_F(Elastic, SignalsAndKillsInBetweenLoseNoSample) {
   };
   must_train(run);
   expect_each_once("elastic");
+}
+
+// Two documents of unequal length fill a window, so that each token but their first is asked for once where
+// each window is seen once; two shards of 90.
+TEST_F(Elastic, PackedDocumentsAreSeenOnceAfterAKillAndWithTheSameWorkersToTheBit) {
+  constexpr int kWindows = 180;
+  for (int part = 0; part < 2; ++part) {
+    ShardWriter shard(folder_ / "data" / (std::to_string(part) + ".tokens"), 64, 7);
+    for (int document = 0; document < kWindows; ++document) {
+      shard.begin_document();
+      for (int at = 0; at < (document % 2 == 0 ? 7 : 18); ++at)
+        shard.append(std::vector<std::int32_t>{(document + at * at) % 64}, at > document % 5);
+    }
+    shard.finish();
+  }
+  const std::vector<std::string> packed = {"--model",
+                                           "gpt2-tiny",
+                                           "--dataset",
+                                           "tokens:*.tokens,context=24,documents=whole,test=0.tokens",
+                                           "--global-batch-size",
+                                           "12",
+                                           "--checkpoint-every",
+                                           "4"};
+  must_train(training("undisturbed", 3, packed));
+  expect_each_once("undisturbed", kWindows);
+  kill_after(training("same", 3, packed), 21);
+  must_train(training("same", 3, packed));
+  expect_each_once("same", kWindows);
+  EXPECT_EQ(final_weights(folder_ / "same"), final_weights(folder_ / "undisturbed"));
+  kill_after(training("fewer", 3, packed), 21);
+  must_train(training("fewer", 2, packed));
+  expect_each_once("fewer", kWindows);
+  const auto fewer = losses(folder_ / "fewer"), undisturbed = losses(folder_ / "undisturbed");
+  ASSERT_EQ(fewer.size(), undisturbed.size());
+  for (std::size_t i = 0; i < fewer.size(); ++i)
+    EXPECT_NEAR(fewer[i], undisturbed[i], 1e-4) << "step " << i + 1;
 }
 
 }  // namespace
