@@ -39,6 +39,8 @@ std::optional<PublishedFormat> Task::published_format(std::span<const Field> /*f
   return std::nullopt;
 }
 
+std::string Task::show(const ShowRequest& /*request*/) const { return ""; }
+
 std::unique_ptr<Module> Task::build_tensor_parallel(std::span<const Field> /*fields*/,
                                                     Generator& /*generator*/,
                                                     const std::shared_ptr<Device>& /*device*/,

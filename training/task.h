@@ -18,6 +18,7 @@
 //     int main(int argc, char** argv) { return dtrain::train_main(argc, argv, Squares()); }
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -56,6 +57,17 @@ struct DataRequest {
 enum class OutputKind {
   values,  ///< what it predicts, as it is
   logits,  ///< a number for each class, along the last dimension: softmax makes them probabilities
+};
+
+/// What Task::show() works with.
+struct ShowRequest {
+  /// The network's outputs for `inputs`, in evaluation; empty where other ranks have them. Collective.
+  std::function<Tensors(const Tensors& inputs)> network;
+  /// The `value` that the first rank with outputs has, on every rank. Collective.
+  std::function<std::int64_t(std::int64_t value)> agreed;
+  std::shared_ptr<const Source> samples;  ///< held out
+  std::shared_ptr<Device> device;
+  std::uint64_t number = 0;  ///< another one shows something else
 };
 
 class Task;
@@ -103,6 +115,12 @@ class Task {
 
   /// What the numbers that the network gives mean, for readers of predictions. By default numbers.
   virtual OutputKind output_kind() const { return OutputKind::values; }
+
+  /// Whether show() shows anything.
+  virtual bool shows() const { return false; }
+  /// A text for people to see what the network has learned, as a language model's that continues another
+  /// (--sample-every). Every rank calls it alike, without gradients.
+  virtual std::string show(const ShowRequest& request) const;
 
   // ---- networks that are split among ranks (--tensor). By default there are none.
   /// As build(), this rank's part; the initial weights are slices of build()'s. In evaluation its outputs are

@@ -30,6 +30,8 @@ class TensorParallelTask final : public Task {
   std::optional<PublishedFormat> published_format(std::span<const Field> fields) const override {
     return task_.published_format(fields);
   }
+  bool shows() const override { return task_.shows(); }
+  std::string show(const ShowRequest& request) const override { return task_.show(request); }
   OutputKind output_kind() const override { return task_.output_kind(); }
   double units(const Batch& batch) const override { return task_.units(batch); }
   bool units_vary(std::span<const Field> fields) const override { return task_.units_vary(fields); }

@@ -170,7 +170,7 @@ ExitCode evaluate_samples(const Here& here) {
   const SavedWeights weights = open_weights(options.text("checkpoint"), "--checkpoint", log);
   const std::string model = option_or(options, "model", weights);
   const auto task = make_task(option_or(options, "task", weights, std::string(default_task(model))), model,
-                              [&](TransformerShape& shape) { adjust(weights, shape); });
+                              [&](TextModel& text) { adjust(weights, text.shape); });
   const std::string dataset = option_or(options, "dataset", weights);
   const Splits splits = task->open(
       {.dataset = dataset,
@@ -195,7 +195,9 @@ ExitCode evaluate_samples(const Here& here) {
       peers.communicator(), device);
   if (here.speaks()) {
     const std::string tokenizer =
-        options.has("tokenizer") ? options.text("tokenizer") : tokenizer_in(dataset);
+        options.has("tokenizer")
+            ? options.text("tokenizer")
+            : tokenizer_in(dataset, options.has("data-dir") ? options.text("data-dir") : "");
     const bool is_language = dynamic_cast<const Language*>(task.get()) != nullptr;
     if (const auto bytes = is_language ? bytes_a_token(source, tokenizer) : std::nullopt)
       result.metrics.emplace_back("bits_per_byte", result.loss / std::numbers::ln2 / *bytes);

@@ -48,7 +48,10 @@ LanguageModel trained_model(const fs::path& path, const std::string& checkpoint,
                             const std::shared_ptr<Device>& device, Log& log) {
   const SavedRun run = open_run({"dtrain", task_options(), task_of}, path, log);
   const SavedWeights weights = weights_of(run, checkpoint, log);
-  LanguageModel made{load_network(run, weights, device), tokenizer_in(run.options.text("dataset")), {}};
+  LanguageModel made{load_network(run, weights, device),
+                     tokenizer_in(run.options.text("dataset"),
+                                  run.options.has("data-dir") ? run.options.text("data-dir") : ""),
+                     {}};
   if (dynamic_cast<Transformer*>(made.network.get()) == nullptr)
     throw UsageError(
         fmt::format("{}: expected a run of a language model, got {}", path.string(), run.task->name()));
@@ -66,42 +69,6 @@ LanguageModel open_language_model(const fs::path& path, const std::string& check
                                   const std::shared_ptr<Device>& device, Log& log) {
   return PublishedWeights::is_folder(path) ? published_model(path, device)
                                            : trained_model(path, checkpoint, device, log);
-}
-
-std::string tokenizer_in(const std::string& dataset) {
-  constexpr std::string_view kKey = ",tokenizer=";
-  const auto at = dataset.find(kKey);
-  if (at == std::string::npos) return "";
-  const auto begin = at + kKey.size();
-  return dataset.substr(begin, dataset.find(',', begin) - begin);
-}
-
-Words::Words(const std::string& path, std::int64_t vocabulary) {
-  if (!path.empty()) tokenizer_ = open_tokenizer(path);
-  const std::int64_t own = tokenizer_ ? tokenizer_->vocabulary() : 256;
-  if (own > vocabulary || (!tokenizer_ && vocabulary > 256)) {
-    throw UsageError(fmt::format("--tokenizer: expected one of at most {} tokens, as the model has, got {}",
-                                 vocabulary, tokenizer_ ? fmt::format("{} with {}", path, own) : "none"));
-  }
-}
-
-Tokens Words::encode(const std::string& text) const {
-  Tokens tokens;
-  if (tokenizer_) {
-    Encoder(tokenizer_).encode(text, tokens, SpecialTokens::parsed);
-  } else {
-    for (const char byte : text) tokens.push_back(static_cast<unsigned char>(byte));
-  }
-  return tokens;
-}
-
-std::string Words::decode(std::span<const std::int32_t> tokens) const {
-  std::string text;
-  for (const std::int32_t token : tokens) {
-    if (!tokenizer_) text += static_cast<char>(token);
-    if (tokenizer_ && token < tokenizer_->vocabulary()) text += tokenizer_->decode({&token, 1});
-  }
-  return text;
 }
 
 }  // namespace dtrain

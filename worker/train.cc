@@ -1,5 +1,6 @@
 // `dtrain train`: one worker of a job that learns one of the built-in tasks.
 #include "models/tasks/built_in.h"
+#include "models/text/words.h"
 #include "training/train_main.h"
 #include "worker/commands.h"
 
@@ -74,13 +75,16 @@ std::shared_ptr<const Task> task_of(const Options& options) {
   const double dropout = share_of(options, "dropout");
   if (dropout > 0 && !is_text_model(model)) options.refuse("dropout", "0, or a language model with it");
   if (options.has("lora") && !is_text_model(model)) options.refuse("lora", "a language model with it");
-  const auto adjust = [&](TransformerShape& shape) {
+  const auto adjust = [&](TextModel& text) {
+    TransformerShape& shape = text.shape;
     for (const auto& [name, value] :
          {std::pair{"width", &shape.width}, {"heads", &shape.heads}, {"layers", &shape.layers}}) {
       if (options.has(name)) *value = options.integer(name, 1, 1 << 20);
     }
     if (own) shape.tied = options.enabled("tied");
     shape.dropout = dropout;
+    text.tokenizer =
+        tokenizer_in(options.text("dataset"), options.has("data-dir") ? options.text("data-dir") : "");
     if (options.has("lora")) shape.lora = parse_lora(options.text("lora"));
   };
   const std::string task = options.has("task") ? options.text("task") : std::string(default_task(model));

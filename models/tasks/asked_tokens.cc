@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
 
@@ -53,6 +55,17 @@ void for_each_asked(const Batch& batch, const std::function<void(std::int64_t to
       if (!begins && (asked == nullptr || integer_at(*asked, at) != 0)) visit(integer_at(tokens, at));
     }
   }
+}
+
+std::vector<std::int32_t> first_tokens(const Batch& batch, std::int64_t most) {
+  const View& tokens = batch[kTokens];
+  const View* const documents = view_of(batch, kDocuments);
+  std::vector<std::int32_t> first;
+  for (std::int64_t at = 0; at < std::min(most, tokens.shape[1]); ++at) {
+    if (documents != nullptr && integer_at(*documents, at) != integer_at(*documents, 0)) break;
+    first.push_back(static_cast<std::int32_t>(integer_at(tokens, at)));
+  }
+  return first;
 }
 
 double count_asked(const Batch& batch) {

@@ -23,6 +23,9 @@ void for_each_asked(const Batch& batch, const std::function<void(std::int64_t to
 /// How many those are.
 double count_asked(const Batch& batch);
 
+/// The first tokens of the batch's first sample, at most `most` and of its first document.
+std::vector<std::int32_t> first_tokens(const Batch& batch, std::int64_t most);
+
 /// What the network is to say after each token but the last, i64 [B · N]; kNotAsked: nothing.
 Tensor targets_of(const BatchTensors& batch);
 constexpr std::int64_t kNotAsked = -100;

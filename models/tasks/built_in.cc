@@ -40,11 +40,11 @@ std::string_view default_task(std::string_view model) {
 }
 
 std::unique_ptr<Task> make_task(std::string_view task, std::string_view model,
-                                const std::function<void(TransformerShape&)>& adjust,
+                                const std::function<void(TextModel&)>& adjust,
                                 const SoftTargets& targets) {
   if (is_text_model(model)) {
     TextModel text = text_model(model);
-    if (adjust) adjust(text.shape);
+    if (adjust) adjust(text);
     return make_text_task(task, std::move(text));
   }
   if (std::ranges::find(network_names(), model) == network_names().end()) {

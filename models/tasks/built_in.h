@@ -22,7 +22,7 @@ std::string_view default_task(std::string_view model);
 /// unknown names, listing those there are, and as text_model(). `adjust`, if there is one, changes a language
 /// model's shape before it is built; `targets` is of a classification that is none of texts, else ignored.
 std::unique_ptr<Task> make_task(std::string_view task, std::string_view model,
-                                const std::function<void(TransformerShape&)>& adjust = {},
+                                const std::function<void(TextModel&)>& adjust = {},
                                 const SoftTargets& targets = {});
 
 }  // namespace dtrain

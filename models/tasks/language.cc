@@ -1,15 +1,19 @@
 #include "models/tasks/language.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "models/tasks/asked_tokens.h"
 #include "models/tasks/count_right.h"
+#include "models/text/generate.h"
 #include "models/text/transformer.h"
 #include "parallel/tensor/layers.h"
 #include "runtime/autograd/ops/linear_cross_entropy.h"
 #include "runtime/base/error.h"
+#include "runtime/data/loader.h"
 
 namespace dtrain {
 namespace {
@@ -18,6 +22,8 @@ constexpr std::string_view kTokens = "tokens";
 /// From so many words on logits are never in memory at once: below, they are no larger than what a block
 /// keeps.
 constexpr std::int64_t kManyWords = 4096;
+constexpr std::int64_t kBytes = 256;  // words where tokens are bytes
+constexpr std::size_t kShown = 64;    // tokens
 
 Tensor by_token(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
@@ -51,6 +57,43 @@ std::optional<PublishedFormat> Language::published_format(std::span<const Field>
   TextModel model = model_;
   model.shape = shape_for(fields);
   return dtrain::published_format(model);
+}
+
+std::string Language::text_of(std::span<const std::int32_t> tokens, std::int64_t vocabulary) const {
+  std::call_once(opened_, [&] {
+    if (!model_.tokenizer.empty() || vocabulary == kBytes) words_.emplace(model_.tokenizer, vocabulary);
+  });
+  return words_ ? words_->decode(tokens) : fmt::format("{}", fmt::join(tokens, " "));
+}
+
+// All of the context is fed each time: ranks that split it have equal parts, and no token sees what is
+// behind.
+std::string Language::show(const ShowRequest& request) const {
+  const Field& field = request.samples->fields().front();
+  const std::int64_t context = field.shape[0] - 1;
+  Loader loader(request.samples, make_device("cpu"), {.batch_size = 1});
+  loader.start(
+      {static_cast<std::int64_t>(request.number % static_cast<std::uint64_t>(request.samples->size()))}, 0);
+  std::vector<std::int32_t> tokens =
+      first_tokens(loader.next(Deadline::never()).value(), std::max<std::int64_t>(1, context / 4));
+  const std::size_t given = tokens.size();
+  const std::size_t most = std::min(static_cast<std::size_t>(context), given + kShown);
+  Generator generator(request.number);
+  while (tokens.size() < most) {
+    std::vector<std::int32_t> padded = tokens;
+    padded.resize(static_cast<std::size_t>(context), 0);
+    const Tensors outputs = request.network({Tensor::from_data(padded, {1, context}, request.device)});
+    std::int64_t next = 0;
+    if (!outputs.empty()) {
+      const Tensor last =
+          outputs.front().select(0, 0).select(0, static_cast<std::int64_t>(tokens.size()) - 1);
+      next = sample_tokens(last.to(DType::f32).to_vector<float>(), 1, {.temperature = 0.8, .top_k = 200},
+                           generator)[0];
+    }
+    tokens.push_back(static_cast<std::int32_t>(request.agreed(next)));
+  }
+  const std::span<const std::int32_t> all = tokens;
+  return text_of(all.first(given), field.values) + " → " + text_of(all.subspan(given), field.values);
 }
 
 std::unique_ptr<Module> Language::build(std::span<const Field> fields, Generator& generator,

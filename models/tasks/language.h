@@ -1,7 +1,10 @@
 // Predicting the next token of a text.
 #pragma once
 
+#include <mutex>
+
 #include "models/text/text_model.h"
+#include "models/text/words.h"
 #include "training/task.h"
 
 namespace dtrain {
@@ -25,6 +28,9 @@ class Language final : public Task {
   Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override;
   double units(const Batch& batch) const override;
   bool units_vary(std::span<const Field> fields) const override;
+  bool shows() const override { return true; }
+  /// The beginning of a held-out sample, " → ", and how the network goes on, drawn at temperature 0.8.
+  std::string show(const ShowRequest& request) const override;
   std::optional<PublishedFormat> published_format(std::span<const Field> fields) const override;
   OutputKind output_kind() const override { return OutputKind::logits; }
   Tensor loss_tensor_parallel(const Tensors& outputs, const BatchTensors& batch,
@@ -40,7 +46,12 @@ class Language final : public Task {
  private:
   TransformerShape shape_for(std::span<const Field> fields) const;
 
+  /// `tokens` as text, or as numbers where there is no tokenizer for them.
+  std::string text_of(std::span<const std::int32_t> tokens, std::int64_t vocabulary) const;
+
   TextModel model_;
+  mutable std::once_flag opened_;
+  mutable std::optional<Words> words_;  ///< opened when first needed; nothing: there are none
 };
 
 }  // namespace dtrain

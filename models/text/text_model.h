@@ -21,6 +21,7 @@ struct TextModel {
   std::filesystem::path folder = {};  ///< of that file
   DType dtype = DType::f32;           ///< of the published weights
   BertHeads heads = {};               ///< of a BERT
+  std::string tokenizer = {};         ///< a file or folder, to show texts by; empty: tokens are bytes
 };
 
 /// Names that text_model knows: "transformer", "gpt2", "gpt2-medium", "llama-tiny", …

@@ -45,7 +45,7 @@ LinePlace place_of(const std::string& line) {
   const json record = json::parse(line, nullptr, false);
   if (!record.is_object()) return {};
   const json event = record.value("event", json());
-  const bool has_step = event == "step" || event == "epoch" || event == "phases";
+  const bool has_step = event == "step" || event == "epoch" || event == "phases" || event == "sample";
   if (!has_step && event != "eval") return {};
   const json step = has_step ? record.value("step", json()) : json(), start = record.value("start", json());
   return {step.is_number_integer() ? step.get<std::int64_t>() : -1,
@@ -98,6 +98,12 @@ std::string format_record(const EpochRecord& record) {
                      record.step, number(record.seconds), record.whole, time_field(record.time));
 }
 
+std::string format_record(const SampleRecord& record) {
+  // A token may end within a character.
+  return fmt::format(R"({{"event":"sample","step":{},"text":{}}})", record.step,
+                     json(record.text).dump(-1, ' ', false, json::error_handler_t::replace));
+}
+
 std::string format_record(const PhasesRecord& record) {
   std::string parts;
   for (const auto& [name, ranks] : record.milliseconds) {
@@ -141,6 +147,10 @@ void MetricsLog::write(const EpochRecord& record) {
 }
 
 void MetricsLog::write(const PhasesRecord& record) {
+  append_whole(fd_.get(), stamped(format_record(record), start_), path_);
+}
+
+void MetricsLog::write(const SampleRecord& record) {
   append_whole(fd_.get(), stamped(format_record(record), start_), path_);
 }
 

@@ -57,11 +57,18 @@ struct PhasesRecord {
   double time = 0;  ///< when they were compared, seconds since 1970; 0: not told
 };
 
+/// A text that shows what the network has learned (Task::show).
+struct SampleRecord {
+  std::int64_t step = 0;
+  std::string text;  ///< what is no UTF-8 is replaced
+};
+
 /// The line for a record, without a newline and without the start that wrote it.
 std::string format_record(const StepRecord& record);
 std::string format_record(const EvalRecord& record);
 std::string format_record(const EpochRecord& record);
 std::string format_record(const PhasesRecord& record);
+std::string format_record(const SampleRecord& record);
 
 /// Appends to a run's metrics.jsonl. Rank 0 only. Not thread-safe.
 class MetricsLog {
@@ -75,6 +82,7 @@ class MetricsLog {
   void write(const EvalRecord& record);
   void write(const EpochRecord& record);
   void write(const PhasesRecord& record);
+  void write(const SampleRecord& record);
 
   /// Cuts the log after the last line of a step up to `step` (0: none) that belongs to the run, so that
   /// after a resume from `step` each step is there once. Evaluations after that line are kept; when the

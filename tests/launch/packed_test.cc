@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "runtime/data/tokens/shards/token_shard.h"
 #include "tests/launch/trained.h"
 #include "tests/support/temp_dir.h"
@@ -65,6 +67,31 @@ TEST_P(Packed, VirtualWorkersGiveTheSameBitsForAnyWorkers) {
   for (const int workers : {2, 4})
     EXPECT_EQ(difference(trained(std::to_string(workers), workers, parts), expected).weights, 0)
         << workers << " workers";
+}
+
+// Every form shows the same texts, the first ranks with outputs being asked, and trains as without.
+TEST_P(Packed, TextsAreShownInEveryForm) {
+  const Trained without = trained("without", 1, {});
+  const auto shown = [&](const std::string& name, int workers, std::vector<std::string> more) {
+    more.insert(more.end(), {"--sample-every", "2"});
+    const Difference found = difference(trained(name, workers, more), without);
+    EXPECT_LE(found.weights, 1e-6) << name;
+    std::vector<std::string> texts;
+    std::ifstream metrics(folder_ / name / "metrics.jsonl");
+    for (std::string line; std::getline(metrics, line);) {
+      if (const auto at = line.find("\"event\":\"sample\""); at != std::string::npos)
+        texts.push_back(line.substr(at, line.rfind("\"start\"") - at));
+    }
+    return texts;
+  };
+  const auto expected = shown("alone", 1, {});
+  ASSERT_EQ(expected.size(), 2U);
+  EXPECT_THAT(expected[0], testing::AllOf(testing::HasSubstr("\"step\":2"), testing::HasSubstr(" → ")));
+  EXPECT_NE(expected[0], expected[1]);
+  EXPECT_EQ(shown("two", 2, {}), expected);
+  EXPECT_EQ(shown("sharded", 2, {"--shard", "parameters"}), expected);
+  EXPECT_EQ(shown("tensor", 2, {"--tensor", "2", "--sequence-parallel"}), expected);
+  EXPECT_EQ(shown("pipeline", 2, {"--pipeline", "2"}), expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Packed, testing::Values("gpt2-tiny", "llama-tiny"));

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "collectives/factory.h"
+#include "runtime/autograd/grad_mode.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/draw_guard.h"
 #include "runtime/base/error.h"
@@ -317,6 +318,34 @@ Evaluation Engine::evaluate(const std::shared_ptr<const Source>& source, std::in
       alone_ ? *alone_ : communicator_, device_);
   network.train();
   return found;
+}
+
+std::string Engine::show(const std::shared_ptr<const Source>& samples, std::uint64_t number) {
+  const Autocast autocast(options_.precision, low_weights_);
+  const NoGrad no_grad;
+  if (!strategy_.sync_state_alters_steps()) strategy_.sync_state(deadline());
+  Module& network = strategy_.module();
+  Communicator& group = alone_ ? *alone_ : communicator_;
+  const auto over_ranks = [&](double value, ReduceOp op) {
+    group.all_reduce({.data = &value, .count = 1, .dtype = DType::f64}, op, "what is shown")
+        ->wait(deadline());
+    return value;
+  };
+  const bool has_outputs = alone_ != nullptr || strategy_.holds_outputs();
+  const double speaker = -over_ranks(has_outputs ? -group.rank() : -group.size(), ReduceOp::max);
+  network.eval();
+  const std::string text = task_.show(
+      {.network = [this](const Tensors& inputs) { return in_full_precision(strategy_.evaluate(inputs)); },
+       .agreed =
+           [&](std::int64_t value) {
+             const double own = group.rank() == speaker ? static_cast<double>(value) : 0;
+             return static_cast<std::int64_t>(over_ranks(own, ReduceOp::sum));
+           },
+       .samples = samples,
+       .device = device_,
+       .number = number});
+  network.train();
+  return text;
 }
 
 }  // namespace dtrain

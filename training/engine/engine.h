@@ -107,6 +107,9 @@ class Engine {
   /// Collective, unless ranks do not step together: then this one alone. All of `source`, in batches of
   /// `batch_size`, each sample once over all ranks.
   Evaluation evaluate(const std::shared_ptr<const Source>& source, std::int64_t batch_size);
+  /// Collective, as evaluate(). What the task shows of the network as it is, by `samples`, the `number`-th
+  /// time. Steps that follow are what they would be without.
+  std::string show(const std::shared_ptr<const Source>& samples, std::uint64_t number);
 
  private:
   class StepPasses;

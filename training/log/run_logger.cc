@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/files/durable_file.h"
+#include "runtime/data/formats/text.h"
 #include "runtime/metrics/memory.h"
 #include "runtime/metrics/metrics_log.h"
 #include "runtime/metrics/progress.h"
@@ -197,6 +198,20 @@ void RunLogger::evaluation(const Evaluation& evaluation, const RunProgress& at) 
   evaluation_ = evaluation;
   if (sinks_) post_evaluation(evaluation, at);
   rate_since_ = epoch_since_ = steady_clock().now();
+  rate_samples_ = 0;
+  context_.clock.skip();
+}
+
+void RunLogger::shown(const std::string& text, const RunProgress& at) {
+  if (sinks_) {
+    post([sinks = sinks_.get(), record = SampleRecord{.step = at.step, .text = text}] {
+      sinks->metrics.write(record);
+    });
+    post([sinks = sinks_.get(), line = fmt::format("step {}: {}", at.step, printable(text, true))] {
+      sinks->progress.result(line);
+    });
+  }
+  rate_since_ = steady_clock().now();
   rate_samples_ = 0;
   context_.clock.skip();
 }

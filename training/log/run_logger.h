@@ -59,6 +59,8 @@ class RunLogger {
   /// The step of `report` is over; `at` is where the run is.
   void step(StepReport report, const RunProgress& at);
   void evaluation(const Evaluation& evaluation, const RunProgress& at);
+  /// What the task showed of the network after the last step.
+  void shown(const std::string& text, const RunProgress& at);
   /// Where the time of all ranks went in the steps up to `step`.
   void phases(std::int64_t step, const PhaseComparison& compared);
   /// What this rank takes in the step after `at`. A step that a restart repeats is there more than once: of

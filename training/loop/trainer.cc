@@ -62,6 +62,9 @@ Trainer::Trainer(const TrainConfig& config, const TrainerEnvironment& environmen
       checkpoints_(config_, env_, finite_),
       divergence_(config_, env_, finite_, data_, logger_),
       stragglers_(env_.communicator, env_.clock) {
+  if (config_.sample_every > 0 && !env_.task.shows())
+    throw UsageError(fmt::format(
+        "--sample-every: expected a task that shows something (a language model), got {}", env_.task.name()));
   check_same_data(data_.fingerprint(), env_.communicator, start_deadline());
   logger_.name_samples(data_.shared_train());
   engine_.prepare(factory(), data_.train().fields(), start_deadline());
@@ -240,6 +243,7 @@ bool Trainer::train_epoch() {
     take_reports(ahead ? kStepsAhead : 0);
     checkpoints_.saver().poll();
     watch_over_peers();
+    if (config_.sample_every > 0 && progress_.step % config_.sample_every == 0) show();
     const auto every = config_.checkpoint_every.value_or(0);
     const bool due = every > 0 && progress_.step % every == 0;
     if ((due || std::exchange(save_requested_, false)) && progress_.position < size) save_checkpoint();
@@ -354,6 +358,15 @@ void Trainer::evaluate() {
   divergence_.check(found, progress_);
   progress_.evaluated_step = progress_.step;
   logger_.evaluation(found, progress_);
+}
+
+void Trainer::show() {
+  if (!env_.strategy.in_step() && !is_root()) return;
+  take_reports(0);
+  const SpanScope span(env_.tracer.spans(), "sample", "phase");
+  env_.clock.lap(Phase::other);
+  const auto number = static_cast<std::uint64_t>(progress_.step / config_.sample_every);
+  logger_.shown(engine_.show(data_.test(), number), progress_);
 }
 
 void Trainer::save_checkpoint() {

@@ -42,6 +42,7 @@ struct RunMetrics {
   Curve train_loss, learning_rate, samples_per_second, allocated_bytes, resident_bytes, eval_loss;
   std::map<std::string, Curve> eval_metrics;  ///< "accuracy", …
   std::map<std::int64_t, EpochRow> epochs;    ///< from 0
+  std::map<std::int64_t, std::string> shown;  ///< by step, the newest: what the network has learned
   PhaseTimes phases;                          ///< empty: the file does not say
   std::int64_t last_step = 0;
   std::optional<double> first_time, last_time;  ///< seconds since 1970

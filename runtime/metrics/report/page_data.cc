@@ -139,6 +139,8 @@ ordered_json run_json(const RunFollower& run, const std::string& name, std::size
   json["curves"] = curves_json(metrics, most);
   json["epochs"] = epochs_json(metrics);
   json["epochs_left_out"] = metrics.epochs.size() - json["epochs"].size();
+  json["shown"] = ordered_json::array();
+  for (const auto& [step, text] : metrics.shown) json["shown"].push_back({{"step", step}, {"text", text}});
   json["phases"] = phases_json(metrics.phases.empty() ? report.traced : metrics.phases);
   return json;
 }

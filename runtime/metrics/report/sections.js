@@ -222,6 +222,7 @@ function tablesOfOne(run) {
     table("Options that are not the defaults", null, optionRows(run)),
     table("Settings", null, run.settings.map(factRow)),
     table("Machine", null, run.machine.map(factRow)),
+    linesTable("What the network says", (run.shown || []).map((one) => `step ${one.step}: ${one.text}`), "Continuations of held-out texts, behind the arrows; newest last."),
     linesTable("Starts", run.starts.slice(-20), starts),
     linesTable("Warnings and errors", run.troubles, "From the logs of the first ranks, newest last.")];
 }

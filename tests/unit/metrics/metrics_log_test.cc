@@ -44,6 +44,8 @@ TEST(MetricsLog, LinesAreExactlyTheDocumentedOnes) {
   EXPECT_THAT(format_record(StepRecord{1, 0, 2.5, 0.2, 61234.5, 1767322845.25}),
               HasSubstr(R"("samples_per_second":61234.5,"time":1767322845.250000})"));
   EXPECT_EQ(format_record(kEval), kEvalText);
+  EXPECT_EQ(format_record(SampleRecord{20, "a \"b\"\nc \xff"}),
+            "{\"event\":\"sample\",\"step\":20,\"text\":\"a \\\"b\\\"\\nc \xef\xbf\xbd\"}");
 }
 
 TEST(MetricsLog, MemoryIsThereWhenItIsTold) {

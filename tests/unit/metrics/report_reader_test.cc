@@ -63,6 +63,7 @@ TEST(ReportReader, WhatTrainingWritesIsReadBack) {
     log.write(EpochRecord{0, 100, 7.25, true, 1008});
     log.write(EvalRecord{0, 0.25, {{"accuracy", 0.875}}, 10000});
     log.write(EpochRecord{1, 200, 3.5, false, 1012});
+    for (std::int64_t shown = 1; shown <= 25; ++shown) log.write(SampleRecord{100 * shown, "a → \"b\""});
   }
   const RunMetrics metrics = metrics_of(test::read_file(folder / "metrics.jsonl"));
   EXPECT_EQ(metrics.lines_left_out, 0);
@@ -73,6 +74,9 @@ TEST(ReportReader, WhatTrainingWritesIsReadBack) {
   EXPECT_THAT(metrics.phases.parts, ElementsAre("backward", "forward"));
   EXPECT_THAT(metrics.phases.milliseconds[0], ElementsAre(2, 2)) << "the mean over all steps";
   EXPECT_THAT(metrics.phases.milliseconds[1], ElementsAre(4, 4));
+  EXPECT_EQ(metrics.shown.size(), 20U) << "the newest";
+  EXPECT_EQ(metrics.shown.begin()->first, 600);
+  EXPECT_EQ(metrics.shown.at(2500), "a → \"b\"");
 }
 
 TEST(ReportReader, GarbageIsCountedWithItsLine) {
