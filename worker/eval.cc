@@ -17,6 +17,7 @@
 #include "training/start/same_data.h"
 #include "training/start/threads.h"
 #include "training/start/unused_gpus.h"
+#include "training/use/published_weights.h"
 #include "training/use/weights.h"
 #include "worker/choices.h"
 #include "worker/commands.h"
@@ -27,13 +28,13 @@ namespace {
 
 // clang-format off
 constexpr OptionSpec kOptions[] = {
-    {"checkpoint", "What to evaluate", "PATH", "", "a run directory, a checkpoint directory or a .safetensors file"},
+    {"checkpoint", "What to evaluate", "PATH", "", "a run directory, a checkpoint directory, a .safetensors file, or a folder of published weights"},
     {"model", "What to evaluate", "NAME", "", "model; unset: the checkpoint's"},
     {"task", "What to evaluate", "NAME", "", "task; unset: the checkpoint's"},
     {"dataset", "What to evaluate", "NAME", "", "data set; unset: the checkpoint's"},
     {"data-dir", "What to evaluate", "DIR", "", "folder of the data set's files; unset: where Debian's package puts them"},
     {"on-bad-sample", "What to evaluate", "HOW", "stop", "a picture that cannot be decoded: stop, or skip (report it and take the next one in its place)"},
-    {"choices", "What to evaluate", "FILE", "", "instead of a data set, questions with several answers for a language model: *.jsonl with query, choices and gold (or ctx, endings and label); --checkpoint is a run or a folder of published weights"},
+    {"choices", "What to evaluate", "FILE", "", "instead of a data set, questions with several answers for a language model: *.jsonl with query, choices and gold (or ctx, endings and label)"},
     {"tokenizer", "What to evaluate", "FILE", "", "of a language model's tokens; unset: that of the data or of the folder, else bytes"},
     {"batch-size", "What to evaluate", "N", "256", "samples per worker and batch"},
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
@@ -63,6 +64,8 @@ void adjust(const SavedWeights& weights, TransformerShape& shape) {
     if (found != weights.identity.end()) *value = parse_integer(found->second).value_or(*value);
   }
   if (weights.identity.contains("tied")) shape.tied = true;
+  if (const auto lora = weights.identity.find("lora"); lora != weights.identity.end())
+    shape.lora = parse_lora(lora->second);
 }
 
 /// The run's own data must have the columns it learned from; held-out samples that differ are reported.
@@ -163,29 +166,63 @@ ExitCode answer_questions(const Here& here) {
   return ExitCode::ok;
 }
 
+/// Whose weights are evaluated, and on what: a checkpoint's, or those of a folder of published ones.
+struct Subject {
+  std::string model = {}, dataset = {};
+  std::unique_ptr<Task> task = nullptr;
+  std::optional<SavedWeights> saved = std::nullopt;          ///< nothing: published
+  std::optional<PublishedWeights> published = std::nullopt;  ///< nothing: saved
+
+  void load(Module& network, std::span<const Field> fields) const {
+    if (saved) return load_weights(network, *saved, model);
+    load_published(network, *published, *task->published_format(fields), model);
+  }
+};
+
+Subject saved_subject(const Options& options, Log& log) {
+  Subject subject{.saved = open_weights(options.text("checkpoint"), "--checkpoint", log)};
+  const SavedWeights& weights = *subject.saved;
+  subject.model = option_or(options, "model", weights);
+  subject.task = make_task(option_or(options, "task", weights, std::string(default_task(subject.model))),
+                           subject.model, [&](TextModel& text) { adjust(weights, text.shape); });
+  subject.dataset = option_or(options, "dataset", weights);
+  return subject;
+}
+
+Subject published_subject(const Options& options) {
+  const std::string& folder = options.text("checkpoint");
+  if (options.has("model")) options.refuse("model", "none, as the folder of published weights says it");
+  if (!options.has("dataset")) throw UsageError("--dataset: expected a name, got none");
+  Subject subject{.model = "hf:" + folder,
+                  .dataset = options.text("dataset"),
+                  .published = PublishedWeights::open(folder)};
+  subject.task =
+      make_task(options.has("task") ? options.text("task") : default_task(subject.model), subject.model);
+  return subject;
+}
+
 ExitCode evaluate_samples(const Here& here) {
   const Options& options = here.options;
   Log& log = here.log;
   const auto& device = here.device;
-  const SavedWeights weights = open_weights(options.text("checkpoint"), "--checkpoint", log);
-  const std::string model = option_or(options, "model", weights);
-  const auto task = make_task(option_or(options, "task", weights, std::string(default_task(model))), model,
-                              [&](TextModel& text) { adjust(weights, text.shape); });
-  const std::string dataset = option_or(options, "dataset", weights);
+  const Subject subject = PublishedWeights::is_folder(options.text("checkpoint"))
+                              ? published_subject(options)
+                              : saved_subject(options, log);
+  const auto& task = subject.task;
   const Splits splits = task->open(
-      {.dataset = dataset,
+      {.dataset = subject.dataset,
        .data_dir = options.has("data-dir") ? options.text("data-dir") : "",
        .log = &log,
        .on_bad_sample = options.choice("on-bad-sample", {"stop", "skip"}) == "skip" ? OnBadSample::skip
                                                                                     : OnBadSample::stop});
   const DataFingerprint data = fingerprint(*splits.train, *splits.test);
-  check_data(weights, data, !options.has("dataset") && here.speaks(), log);
+  if (subject.saved) check_data(*subject.saved, data, !options.has("dataset") && here.speaks(), log);
   const auto& source = splits.test;
   Peers peers = here.peers();
   check_same_data(data, peers.communicator(), Deadline::after(here.timeout));
   Generator unused(0);
   const auto network = task->build(source->fields(), unused, device);
-  load_weights(*network, weights, model);
+  subject.load(*network, source->fields());
   network->eval();
   Evaluation result = evaluate(
       *task, [&](const Tensors& inputs) { return (*network)(inputs); }, source,
@@ -197,7 +234,7 @@ ExitCode evaluate_samples(const Here& here) {
     const std::string tokenizer =
         options.has("tokenizer")
             ? options.text("tokenizer")
-            : tokenizer_in(dataset, options.has("data-dir") ? options.text("data-dir") : "");
+            : tokenizer_in(subject.dataset, options.has("data-dir") ? options.text("data-dir") : "");
     const bool is_language = dynamic_cast<const Language*>(task.get()) != nullptr;
     if (const auto bytes = is_language ? bytes_a_token(source, tokenizer) : std::nullopt)
       result.metrics.emplace_back("bits_per_byte", result.loss / std::numbers::ln2 / *bytes);

@@ -188,6 +188,8 @@ TEST_P(NextToken, AnswersQuestionsByWhatIsLikely) {
   };
   EXPECT_NEAR(number("bits_per_byte"), number("loss") / std::log(2.0), 1e-9);
   EXPECT_NEAR(number("perplexity"), std::exp(number("loss")), 1e-6);
+  EXPECT_EQ(dtrain({"eval", "--checkpoint", at("published"), "--dataset", data(), "--json"}).out, bits.out);
+  expect_refused(dtrain({"eval", "--checkpoint", at("published")}), 2, "--dataset: expected a name", "x");
   write_file(folder_ / "bad.jsonl", "{\"query\": \"a\", \"choices\": [\"b\"], \"gold\": 0}\n");
   expect_refused(dtrain({"eval", "--checkpoint", at("run"), "--choices", at("bad.jsonl")}), 5,
                  "expected an object with query, choices", "x");
@@ -292,6 +294,9 @@ TEST_P(Adapters, LearnAloneAndAreMergedOnRequest) {
   const RunResult of_run = dtrain({"generate", at("alone"), "--prompt", "the", "--tokens", "6"});
   EXPECT_EQ(of_run.exit_code, 0) << of_run.err;
   EXPECT_EQ(dtrain({"generate", at("merged"), "--prompt", "the", "--tokens", "6"}).out, of_run.out);
+  const RunResult adapted = dtrain({"eval", "--checkpoint", at("alone")});
+  EXPECT_EQ(adapted.exit_code, 0) << adapted.err;
+  EXPECT_EQ(dtrain({"eval", "--checkpoint", at("merged"), "--dataset", data()}).out, adapted.out);
   expect_refused(dtrain({"export", at("run"), at("none"), "--to", "peft"}), 2, "expected a run with --lora",
                  "none");
   expect_refused(train("x", {"--model", GetParam(), "--lora", "on=w"}), 2, "layers among", "x");

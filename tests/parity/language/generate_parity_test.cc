@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "models/text/generate.h"
+#include "models/text/likelihood.h"
+#include "runtime/autograd/ops.h"
 #include "tests/parity/language/recorded_model.h"
 #include "tests/support/message_of.h"
 
@@ -77,6 +79,52 @@ TEST_P(Generate, EndsAtAStopTokenAndWhereTheContextIsFull) {
   EXPECT_EQ(arrived.size(), stopped[0].size() + stopped[1].size());
   const std::int64_t context = network_->shape().context;
   EXPECT_EQ(generate(*network_, {{1, 2}}, {.tokens = 100})[0].size(), static_cast<std::size_t>(context - 2));
+}
+
+// The recorded logits of transformers say how likely the second half of each recorded text is after the
+// first.
+TEST_P(Generate, FindsTextsAsLikelyAsTransformersDoes) {
+  const Tensor logits = recorded_.read("output/0");  // [B, L, vocabulary]
+  const Tensor tokens = recorded_.read("tokens").select(0, 0).to(DType::i32);
+  std::vector<Tokens> texts;
+  for (std::int64_t row = 0; row < tokens.size(0); ++row)
+    texts.push_back(tokens.select(0, row).to_vector<std::int32_t>());
+  const std::int64_t length = logits.size(1), half = length / 2;
+  std::vector<Continuation> asked;
+  std::vector<double> expected;
+  for (std::size_t row = 0; row < texts.size(); ++row) {
+    const Tokens& text = texts[row];
+    const std::int64_t end = length - static_cast<std::int64_t>(row);  // of unequal lengths
+    asked.push_back({{text.begin(), text.begin() + half}, {text.begin() + half, text.begin() + end}});
+    const std::vector<std::int64_t> wanted(text.begin() + half, text.begin() + end);
+    const Tensor behind =
+        logits.select(0, static_cast<std::int64_t>(row)).slice(0, half - 1, end - 1).contiguous();
+    expected.push_back(-cross_entropy(behind, Tensor::from_data(wanted, {end - half}, recorded_.device()),
+                                      LossReduction::sum)
+                            .item());
+  }
+  for (const std::int64_t batch : {1, 3, 8}) {
+    const auto found = likelihoods(*network_, asked, batch);
+    for (std::size_t row = 0; row < texts.size(); ++row)
+      EXPECT_NEAR(found[row].log, expected[row], 1e-5 * std::abs(expected[row])) << row;
+  }
+  const Tokens prompt = rows("prompt")[0], greedy = rows("tokens/greedy")[0];
+  Tokens other = greedy;
+  other.back() = (other.back() + 1) % 64;
+  EXPECT_TRUE(likelihoods(*network_, {{{prompt, greedy}}}, 1)[0].greedy);
+  EXPECT_FALSE(likelihoods(*network_, {{{prompt, other}}}, 1)[0].greedy);
+  // Of what is longer than the context, the end counts.
+  Tokens longer(30, 5);
+  longer.insert(longer.end(), prompt.begin(), prompt.end());
+  const auto context = static_cast<std::size_t>(network_->shape().context);
+  const Tokens seen(longer.end() - static_cast<std::ptrdiff_t>(context - 2), longer.end());
+  const Tokens three(greedy.begin(), greedy.begin() + 3);
+  EXPECT_EQ(likelihoods(*network_, {{{longer, three}}}, 1)[0].log,
+            likelihoods(*network_, {{{seen, three}}}, 1)[0].log);
+  EXPECT_THAT(test::message_of([&] {
+                likelihoods(*network_, {{{{}, three}}}, 1);
+              }),
+              HasSubstr("expected a context"));
 }
 
 TEST_P(Generate, RefusesWhatItCannotContinue) {
