@@ -8,7 +8,7 @@ namespace {
 // The phases that messages of the stages carry.
 constexpr std::uint64_t kContribution = 0, kSums = 1, kResult = 2, kHandedOn = 3;
 // Stages overlap where a part has several segments; smaller ones cost more than that gains.
-constexpr std::size_t kSegmentsWanted = 8, kLeastSegmentBytes = 16 * 1024;
+constexpr std::size_t kSegmentsWanted = 8, kLeastSegmentBytes = 64 * 1024;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
