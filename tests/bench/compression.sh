@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# What compressed gradients save between two hosts: bytes that leave a host and time, a step, of `dtrain train` on two hosts
-# (network namespaces) with two workers each, joined by a link of a given speed. Ways take turns; medians. Root.
+# What compressed gradients, or another algorithm of all_reduce, save between two hosts: bytes that leave a host and
+# time, a step, of `dtrain train` on two hosts (network namespaces) with two workers each, joined by a link of a given
+# speed. Ways take turns; medians. Root.
 #
 #   bash tests/bench/compression.sh [--rate 1gbit] [--rounds 3] [WAY...]      default: none fp16 powersgd:4
-#   WAY is what --compress takes. What follows -- is given to dtrain train (default: ResNet-18, 8 images of 28 x 28 a worker).
+#   WAY is what --compress takes, or OPTION=VALUE of dtrain train: allreduce=direct. What follows -- is given to
+#   dtrain train (default: ResNet-18, 8 images of 28 x 28 a worker).
 #   DTRAIN_BIN: where dtrain-launch and dtrain are (default build/release/bin).
 set -euo pipefail
 
@@ -40,8 +42,9 @@ first=14 last=26
 node() {
   local number=$1 run=$2 way=$3
   shift 3
+  [[ $way == *=* ]] || way=compress=$way
   lab exec "h$number" taskset -c "$number" "$bin/dtrain-launch" --nnodes=2 --node_rank="$number" --nproc_per_node=2 \
-    --master_addr="$(lab address h0)" --master_port=29500 dtrain train --device cpu --compress "$way" --max-steps "$last" \
+    --master_addr="$(lab address h0)" --master_port=29500 dtrain train --device cpu "--$way" --max-steps "$last" \
     --log-every 1 --checkpoint-every 0 --eval-every 0 --resume never --run-dir "$run" "$@" >"$run.$number.log" 2>&1
 }
 sent() { lab exec h0 awk '/eth0:/ { print $10 }' /proc/net/dev; }
@@ -74,7 +77,7 @@ PYTHON
 printf '%s\n' "$*" "2 hosts x 2 workers, $rate, $rounds rounds, steps $((first + 1)) to $last"
 for ((round = 0; round < rounds; ++round)); do
   for way in "${ways[@]}"; do
-    found=$(measure "$folder/$round-${way/:/-}" "$way" "$@")
+    found=$(measure "$folder/$round-${way//[:=]/-}" "$way" "$@")
     echo "$way $found" >>"$folder/table"
   done
 done
@@ -86,12 +89,12 @@ found = {}
 with open(sys.argv[1]) as lines:
     for way, *numbers in map(str.split, lines):
         found.setdefault(way, []).append([float(number) for number in numbers])
-print(f"{'--compress':<14}{'step (ms)':>12}{'least':>9}{'most':>9}{'sent (MB)':>11}{'time':>8}{'bytes':>8}")
+print(f"{'way':<24}{'step (ms)':>12}{'least':>9}{'most':>9}{'sent (MB)':>11}{'time':>8}{'bytes':>8}")
 base = None
 for way, rows in found.items():
     times, sent = [row[0] for row in rows], statistics.median(row[1] for row in rows)
     time = statistics.median(times)
     base = base or (time, sent)
-    print(f"{way:<14}{time:>12.1f}{min(times):>9.1f}{max(times):>9.1f}{sent:>11.2f}"
+    print(f"{way:<24}{time:>12.1f}{min(times):>9.1f}{max(times):>9.1f}{sent:>11.2f}"
           f"{time / base[0]:>8.2f}{sent / base[1]:>8.2f}")
 PYTHON
