@@ -2,11 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <sstream>
 
@@ -249,10 +251,31 @@ TEST(Start, TooManyWorkersForTheDescriptorLimitIsSaid) {
 }
 
 TEST(Start, ManyWorkers) {
-  const RunResult result = launch({"--nproc_per_node=128", "sh", "-c", "echo $RANK"});
+  const RunResult result = launch({"--nproc_per_node=256", "sh", "-c", "echo $RANK"});
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_EQ(lines_of(result.out).size(), 128u);
+  std::multiset<std::string> ranks;
+  for (int rank = 0; rank < 256; ++rank) ranks.insert(std::to_string(rank));
+  EXPECT_EQ(lines_of(result.out), ranks);
 }
+
+// One thread reads the output of all of them, through two pipes each, and whatever ends it ends them all.
+class ManyWorkers : public testing::TestWithParam<int> {};
+TEST_P(ManyWorkers, NeedOneThreadAndTwoDescriptorsEach) {
+  constexpr std::size_t kWorkers = 256;
+  const auto entries = [](const std::string& folder) {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
+  };
+  Running job(launch_command({"--nproc_per_node=256", "sh", "-c", "echo up; exec sleep 60"}));
+  ASSERT_TRUE(eventually([&] { return lines_of(job.out()).count("up") == kWorkers; })) << job.err();
+  const std::string launcher = "/proc/" + std::to_string(job.pid());
+  EXPECT_EQ(entries(launcher + "/task"), 1U);
+  EXPECT_LE(entries(launcher + "/fd"), 2 * kWorkers + 32);
+  EXPECT_GE(job.marked().size(), kWorkers);
+  job.signal(GetParam());
+  EXPECT_EQ(job.wait(), 128 + GetParam()) << job.err();
+  EXPECT_TRUE(eventually([&] { return job.marked().empty(); })) << job.marked().size() << " are left";
+}
+INSTANTIATE_TEST_SUITE_P(Signals, ManyWorkers, testing::Values(SIGTERM, SIGKILL));
 
 TEST(Start, WorkersAreBoundWhenAsked) {
   const RunResult result = launch({"--nproc_per_node=1", "--numa-binding=exclusive", "sh", "-c",
