@@ -174,8 +174,10 @@ struct Subject {
   std::optional<PublishedWeights> published = std::nullopt;  ///< nothing: saved
 
   void load(Module& network, std::span<const Field> fields) const {
-    if (saved) return load_weights(network, *saved, model);
-    load_published(network, *published, *task->published_format(fields), model);
+    if (saved)
+      load_weights(network, *saved, model);
+    else
+      load_published(network, *published, *task->published_format(fields), model);
   }
 };
 
