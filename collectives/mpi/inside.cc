@@ -22,8 +22,7 @@ void check_place(const Bootstrap& bootstrap) {
 }
 
 p2p::Endpoints make_endpoints(const Bootstrap& bootstrap, PreferMemory prefer_memory) {
-  const MpiContext shared{std::make_shared<MpiRuntime>(), bootstrap.host, bootstrap.locality,
-                          prefer_memory};
+  const MpiContext shared{std::make_shared<MpiRuntime>(), bootstrap.host, bootstrap.locality, prefer_memory};
   check_place(bootstrap);
   return make_mpi_endpoints(shared, MPI_COMM_WORLD, bootstrap.name, Deadline::after(bootstrap.timeout));
 }

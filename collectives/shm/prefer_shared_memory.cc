@@ -139,7 +139,7 @@ class SetUp {
       try {
         p2p::Exchange(context("all_reduce of ")).barrier();
       } catch (const p2p::LinkLost&) {
-        // Whoever has gone knew, and so does this rank.
+        // The one that has gone knew, and so does this rank.
       }
       throw UsageError(fmt::format(
           "all_reduce algorithm: expected the same on every rank, got {} on rank 0 and {} on rank {}",

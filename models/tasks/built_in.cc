@@ -40,8 +40,7 @@ std::string_view default_task(std::string_view model) {
 }
 
 std::unique_ptr<Task> make_task(std::string_view task, std::string_view model,
-                                const std::function<void(TextModel&)>& adjust,
-                                const SoftTargets& targets) {
+                                const std::function<void(TextModel&)>& adjust, const SoftTargets& targets) {
   if (is_text_model(model)) {
     TextModel text = text_model(model);
     if (adjust) adjust(text);

@@ -99,13 +99,13 @@ std::string offers(Rank& self) {
   std::vector<std::int32_t> mine = {self.rank()}, theirs = {-1};
   for (int taker = 0; taker < self.size(); ++taker) {
     if (taker != self.rank()) {
-      c.offer(span_of(mine), taker, "card")->wait(kSoon);
+      c.offer(span_of(mine), taker, "offer")->wait(kSoon);
       continue;
     }
     std::vector<bool> seen(static_cast<std::size_t>(self.size()));
     for (int i = 1; i < self.size(); ++i) {
       int from = -1;
-      c.receive_any(span_of(theirs), from, "card")->wait(kSoon);
+      c.receive_any(span_of(theirs), from, "offer")->wait(kSoon);
       if (theirs[0] != from || seen[static_cast<std::size_t>(from)])
         return fmt::format("got {} from rank {}", theirs[0], from);
       seen[static_cast<std::size_t>(from)] = true;
