@@ -21,6 +21,8 @@ struct Field {
   /// What the elements of a vector are called, as a table's columns are; UTF-8; empty: nothing. Data whose
   /// columns come in another order are other data.
   std::vector<std::string> columns = {};
+  /// What the values 0, 1, … are called, as classes are; UTF-8; empty: nothing.
+  std::vector<std::string> value_names = {};
 
   bool operator==(const Field&) const = default;
   /// "image float32 [3, 224, 224]"

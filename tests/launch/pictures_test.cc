@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
@@ -107,6 +108,36 @@ TEST_F(PictureRuns, WithPyTorchsDrawsARunResumesInMidEpoch) {
 TEST_F(PictureRuns, WhatCannotBeMixedIsRefused) {
   EXPECT_THAT(train(run("x", 1, {"--task=regression", "--mixup=1"})).err, HasSubstr("--mixup"));
   EXPECT_THAT(train(run("x", 1, {"--label-smoothing=1"})).err, HasSubstr("--label-smoothing"));
+}
+
+TEST_F(PictureRuns, PicturesAreNamedByWhatWasLearned) {
+  ASSERT_EQ(train(run("run", 1, {})).exit_code, 0);
+  const auto predict = [&](const fs::path& input) {
+    return test::run({program("dtrain"), "predict", (folder_ / "run").string(), "--input", input.string()});
+  };
+  const RunResult all = predict(folder_ / "data/dog");
+  ASSERT_EQ(all.exit_code, 0) << all.err;
+  EXPECT_THAT(all.out, testing::StartsWith("sample,class,cat,dog\n"));
+  EXPECT_EQ(std::ranges::count(all.out, '\n'), 16);
+  const std::string one = (folder_ / "data/dog/13.png").string();
+  const RunResult single = predict(one);
+  ASSERT_EQ(single.exit_code, 0) << single.err;
+  const std::string row = single.out.substr(single.out.find('\n') + 1);
+  EXPECT_THAT(row, testing::MatchesRegex(".*/13\\.png,(cat|dog),0\\.[0-9]+,0\\.[0-9]+\n"));
+  EXPECT_THAT(all.out,
+              HasSubstr(row.substr(row.find(".png,") - 2)));  // the same, whatever else is in the batch
+  const fs::path archive = folder_ / "s.tar";
+  ASSERT_EQ(test::run({"/usr/bin/env", "sh", "-c",
+                       "cd " + folder_.path().string() +
+                           " && cp data/dog/13.png 0.png && echo 1 > 0.cls && tar cf s.tar 0.png 0.cls"})
+                .exit_code,
+            0);
+  const RunResult shard = predict(archive);
+  ASSERT_EQ(shard.exit_code, 0) << shard.err;
+  EXPECT_THAT(shard.out, AllOf(HasSubstr("s.tar:512,"), HasSubstr(row.substr(row.find(",")))));
+  EXPECT_THAT(predict(folder_ / "nowhere.png").err, HasSubstr("nowhere.png"));
+  fs::create_directory(folder_ / "empty");
+  EXPECT_THAT(predict(folder_ / "empty").err, AllOf(HasSubstr("empty"), HasSubstr("pictures")));
 }
 
 TEST_F(PictureRuns, ADamagedPictureIsNamedOrSkipped) {

@@ -21,7 +21,7 @@ namespace {
 
 // clang-format off
 constexpr OptionSpec kOptions[] = {
-    {"input", "What to predict", "FILE", "", "samples: a .npy, .csv or IDX file, or NAME=FILE,... for a network fed with several fields"},
+    {"input", "What to predict", "FILE", "", "samples: a .npy, .csv or IDX file, or NAME=FILE,... for a network fed with several fields; of a network for pictures a JPEG, PNG or WebP file, a folder of them, or tar shards"},
     {"checkpoint", "What to predict", "PATH", "", "weights other than the run's newest: a checkpoint directory or a .safetensors file"},
     {"batch-size", "What to predict", "N", "256", "samples per batch"},
     {"output", "Output", "FILE", "", "FILE.npy (the network's raw outputs) or FILE.csv (classes and probabilities, or values); unset: a table on standard output"},
@@ -43,6 +43,11 @@ std::vector<std::string> target_names(const SavedRun& run) {
   const std::string dataset = run.options.has("dataset") ? run.options.text("dataset") : "";
   if (!dataset.starts_with(kPrefix)) return {};
   return SourceSpec("csv", std::string_view(dataset).substr(kPrefix.size())).take_list("target");
+}
+
+std::vector<std::string> class_names(const SavedRun& run) {
+  const Field* const label = find_field(run.fields, "label");
+  return label == nullptr ? std::vector<std::string>{} : label->value_names;
 }
 
 struct Prediction {
@@ -82,12 +87,12 @@ std::shared_ptr<Device> device_of(const Options& options, Precision precision) {
 ExitCode predict_run(const TrainProgram& program, const std::string& path, const Options& options,
                      const Environment& environment) {
   if (!options.has("input"))
-    throw UsageError("--input: expected a file of samples (.npy, .csv or IDX), got none");
+    throw UsageError("--input: expected a file of samples (.npy, .csv, IDX or pictures), got none");
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::warning);
   const int threads = options.has("threads") ? static_cast<int>(options.integer("threads", 1, 4096)) : 0;
   limit_threads(find_placement({}), environment, threads);
   const SavedRun run = open_run(program, path, log);
-  const auto source = open_input(options.text("input"), run, log);
+  const auto [source, places] = open_input(options.text("input"), run, log);
   const auto precision = precision_named(options.choice("precision", {"fp32", "bf16", "fp16", "tf32"}));
   const auto device = device_of(options, precision);
   if (const std::string why = why_no_gpu(*device, environment);
@@ -100,6 +105,8 @@ ExitCode predict_run(const TrainProgram& program, const std::string& path, const
                                               .overwrite = options.enabled("overwrite"),
                                               .kind = run.task->output_kind(),
                                               .names = target_names(run),
+                                              .classes = class_names(run),
+                                              .places = places,
                                               .samples = source->size()});
   predict_all({run, *network, source, device, precision, options.integer("batch-size", 1, INT32_MAX)},
               *writer);

@@ -4,12 +4,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 
 #include "runtime/base/error.h"
 #include "runtime/data/cache/data_cache.h"
 #include "runtime/data/formats/idx.h"
 #include "runtime/data/sources/csv_source.h"
 #include "runtime/data/sources/npy_source.h"
+#include "runtime/data/sources/open_files.h"
 #include "runtime/data/sources/pixels.h"
 #include "runtime/data/sources/source_spec.h"
 
@@ -59,6 +62,25 @@ class IdxImages final : public Source {
   std::string path_;
   std::vector<Field> fields_;
   IdxArray images_;
+};
+
+/// The images of labelled pictures.
+class OnlyImages final : public Source {
+ public:
+  explicit OnlyImages(std::shared_ptr<const Source> pictures)
+      : pictures_(std::move(pictures)), fields_{pictures_->fields().front()} {}
+  std::string name() const override { return pictures_->name(); }
+  std::int64_t size() const noexcept override { return pictures_->size(); }
+  std::span<const Field> fields() const noexcept override { return fields_; }
+  void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override {
+    std::int64_t label = 0;
+    const View both[] = {outputs[0], {&label, DType::i64, {}, {}}};
+    pictures_->read(index, both, generator);
+  }
+
+ private:
+  std::shared_ptr<const Source> pictures_;
+  std::vector<Field> fields_;
 };
 
 [[noreturn]] void refuse(const FieldFile& file, const std::string& found) {
@@ -161,9 +183,24 @@ std::shared_ptr<const Source> open_idx_file(const FieldFile& file, Log& log) {
   return std::make_shared<IdxImages>(file.path, file.field, read_idx(file.path, expectation, no_cache));
 }
 
+bool is_pictures(const std::string& path) {
+  std::string name = path;
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return fs::is_directory(path) || std::ranges::any_of(std::array{".jpg", ".jpeg", ".png", ".webp", ".tar"},
+                                                       [&](const char* end) { return name.ends_with(end); });
+}
+
+PredictionInput open_pictures(const FieldFile& file, const SavedRun& run) {
+  const auto pictures =
+      open_pictures_to_predict(file.path, run.options.has("dataset") ? run.options.text("dataset") : "");
+  PredictionInput input{std::make_shared<const OnlyImages>(pictures.source), {}};
+  const Field& found = input.source->fields().front();
+  if (found.dtype != file.field.dtype || found.shape != file.field.shape) refuse(file, found.to_string());
+  for (std::int64_t i = 0; i < pictures.files->size(); ++i) input.places.push_back(pictures.files->place(i));
+  return input;
+}
+
 std::shared_ptr<const Source> open_file(const FieldFile& file, const SavedRun& run, Log& log) {
-  if (fs::is_directory(file.path))
-    throw DataError(file.path, -1, "a file of samples (.npy, .csv or IDX)", "a directory");
   if (file.path.ends_with(".npy")) return open_npy_file(file);
   if (file.path.ends_with(".csv") || file.path.ends_with(".csv.gz")) return open_csv_file(file, run);
   return open_idx_file(file, log);
@@ -171,10 +208,12 @@ std::shared_ptr<const Source> open_file(const FieldFile& file, const SavedRun& r
 
 }  // namespace
 
-std::shared_ptr<const Source> open_input(const std::string& text, const SavedRun& run, Log& log) {
+PredictionInput open_input(const std::string& text, const SavedRun& run, Log& log) {
+  const std::vector<FieldFile> files = parse(text, run);
+  if (files.size() == 1 && is_pictures(files.front().path)) return open_pictures(files.front(), run);
   std::vector<Field> fields;
   std::vector<std::shared_ptr<const Source>> sources;
-  for (const FieldFile& file : parse(text, run)) {
+  for (const FieldFile& file : files) {
     fields.push_back(file.field);
     sources.push_back(open_file(file, run, log));
     if (sources.back()->size() != sources.front()->size()) {
@@ -182,7 +221,7 @@ std::shared_ptr<const Source> open_input(const std::string& text, const SavedRun
                       std::to_string(sources.back()->size()));
     }
   }
-  return std::make_shared<JoinedSource>(std::move(fields), std::move(sources));
+  return {std::make_shared<JoinedSource>(std::move(fields), std::move(sources)), {}};
 }
 
 }  // namespace dtrain

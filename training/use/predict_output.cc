@@ -46,13 +46,22 @@ class NpyWriter final : public PredictionWriter {
   bool begun_ = false;
 };
 
+/// A cell of a table, in quotes where it needs them (RFC 4180).
+std::string cell(const std::string& text) {
+  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
 /// One row of class and probabilities: softmax in double, from the largest logit down.
-std::string class_row(std::span<const float> logits) {
+std::string class_row(std::span<const float> logits, const std::vector<std::string>& names) {
   const auto largest = std::max_element(logits.begin(), logits.end());
   std::vector<double> shares;
   double sum = 0;
   for (const float logit : logits) sum += shares.emplace_back(std::exp(double{logit} - *largest));
-  std::string row = std::to_string(largest - logits.begin());
+  const auto number = static_cast<std::size_t>(largest - logits.begin());
+  std::string row = names.size() == logits.size() ? cell(names[number]) : std::to_string(number);
   for (const double share : shares) row += fmt::format(",{}", static_cast<float>(share / sum));
   return row + "\n";
 }
@@ -80,7 +89,8 @@ class CsvWriter final : public PredictionWriter {
     begun_ = true;
     for (std::size_t at = 0; at + width <= values.size() && width > 0; at += width) {
       const auto row = std::span(values).subspan(at, width);
-      text += format_.kind == OutputKind::logits ? class_row(row) : number_row(row);
+      if (!format_.places.empty()) text += cell(format_.places[next_++]) + ",";
+      text += format_.kind == OutputKind::logits ? class_row(row, format_.classes) : number_row(row);
     }
     file_ ? file_->write(text) : write_all(STDOUT_FILENO, std::string_view(text), "standard output");
   }
@@ -91,10 +101,12 @@ class CsvWriter final : public PredictionWriter {
  private:
   std::string header(std::size_t width) const {
     const bool classes = format_.kind == OutputKind::logits;
-    std::string line = classes ? "class" : "";
+    std::string line = format_.places.empty() ? "" : "sample";
+    if (classes) line += line.empty() ? "class" : ",class";
     for (std::size_t i = 0; i < width; ++i) {
       std::string name = classes ? fmt::format("p{}", i) : width == 1 ? "y" : fmt::format("y{}", i);
-      if (!classes && format_.names.size() == width) name = format_.names[i];
+      const std::vector<std::string>& names = classes ? format_.classes : format_.names;
+      if (names.size() == width) name = cell(names[i]);
       line += (line.empty() ? "" : ",") + name;
     }
     return line + "\n";
@@ -103,6 +115,7 @@ class CsvWriter final : public PredictionWriter {
   PredictionFormat format_;
   std::optional<OutputFile> file_;
   bool begun_ = false;
+  std::size_t next_ = 0;  ///< sample
 };
 
 }  // namespace

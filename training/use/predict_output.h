@@ -25,15 +25,20 @@ struct PredictionFormat {
   std::string file;  ///< ends in .npy or .csv; empty: a table on standard output
   bool overwrite = false;
   OutputKind kind = OutputKind::values;
-  std::vector<std::string> names;  ///< of the predicted numbers, for a table; empty: y, or y0, y1, …
-  std::int64_t samples = 0;        ///< that will be written
+  std::vector<std::string> names;         ///< of the predicted numbers, for a table; empty: y, or y0, y1, …
+  std::vector<std::string> classes = {};  ///< their names, for a table of a classifier; empty: numbers
+  std::vector<std::string> places =
+      {};                    ///< of the samples, for a table's first column; empty: no such column
+  std::int64_t samples = 0;  ///< that will be written
 };
 
 /// Throws UsageError for a file of another name, or one that is there.
 ///
 ///   .npy  float32 [samples, …], the network's first output as it is: logits of a classifier
-///   .csv  a header and a row a sample: class,p0,p1,… (the likeliest class, then the probability of each), or
-///         the predicted numbers; only for outputs [samples] or [samples, numbers]
+///   .csv  a header and a row a sample: class,p0,p1,… (the likeliest class, then the probability of each;
+///   with
+///         names class,cat,dog,…), or the predicted numbers; with places in front of it sample,…; only for
+///         outputs [samples] or [samples, numbers]
 std::unique_ptr<PredictionWriter> make_prediction_writer(const PredictionFormat& format);
 
 }  // namespace dtrain

@@ -98,6 +98,7 @@ std::string fields_json(std::span<const Field> fields) {
                     {"shape", std::vector<std::int64_t>(field.shape.begin(), field.shape.end())},
                     {"values", field.values}});
     if (!field.columns.empty()) json.back()["columns"] = field.columns;
+    if (!field.value_names.empty()) json.back()["value-names"] = field.value_names;
   }
   return json.dump();
 }
@@ -119,6 +120,7 @@ std::vector<Field> parse_fields(const std::string& text, const fs::path& path) {
       if (known == std::end(kDTypes)) throw DataError(path.string(), -1, "a dtype", dtype);
       field.dtype = *known;
       if (json.contains("columns")) json.at("columns").get_to(field.columns);
+      if (json.contains("value-names")) json.at("value-names").get_to(field.value_names);
       fields.push_back(std::move(field));
     }
   } catch (const Json::exception& error) {

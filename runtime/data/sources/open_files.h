@@ -3,10 +3,13 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
+#include <string>
 #include <string_view>
 
 #include "runtime/base/log.h"
 #include "runtime/data/bad_samples.h"
+#include "runtime/data/images/files/picture_files.h"
 #include "runtime/data/images/transform.h"
 #include "runtime/data/sources/split.h"
 
@@ -47,6 +50,19 @@ struct OpenPictureOptions {
 /// (PictureSource; 224 by default, from a short side of `resize`, eight sevenths of it) and label int64 [];
 /// nine in ten are trained on unless it says otherwise.
 Splits open_folder(std::string_view spec, const std::filesystem::path& folder, const OpenPictureOptions& how);
+
+/// Pictures to be predicted.
+struct PicturesToPredict {
+  std::shared_ptr<const PictureFiles> files;
+  std::shared_ptr<const Source>
+      source;  ///< image and label, as folder: and shards: have them; labels mean nothing
+};
+
+/// The picture or folder of pictures `path`, or the shards of a pattern that ends in .tar, prepared as
+/// `dataset`
+/// ("folder:…" or "shards:…") prepares its own for evaluation. Throws UsageError for another dataset, and as
+/// open_picture_list() and open_shards().
+PicturesToPredict open_pictures_to_predict(const std::string& path, std::string_view dataset);
 
 /// Opens what stands behind "shards:": PATTERN[,size=N][,resize=N][,label=cls|json.NAME][,classes=N]
 /// [,test=PATTERN|split=SHARE][,split-seed=N]. The same of the pictures in tar archives

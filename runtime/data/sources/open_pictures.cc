@@ -100,6 +100,25 @@ void count_classes(const PictureFilesAt& train, const PictureFilesAt& test, Shar
 
 }  // namespace
 
+PicturesToPredict open_pictures_to_predict(const std::string& path, std::string_view dataset) {
+  const std::size_t colon = std::min(dataset.find(':'), dataset.size() - 1);
+  const std::string kind(dataset.substr(0, colon));
+  if (kind != "folder" && kind != "shards") {
+    throw UsageError(
+        fmt::format("{}: expected a run that was trained on pictures (folder:…, shards:…), got one on {}",
+                    path, dataset));
+  }
+  SourceSpec spec(kind, dataset.substr(colon + 1));
+  const PictureOptions options = take_options(spec);
+  const auto files =
+      path.ends_with(".tar")
+          ? open_picture_shards(expand_shards(path), {.label = spec.take("label").value_or("cls")})
+          : open_picture_list(path);
+  return {files,
+          std::make_shared<const PictureSource>(
+              path, files, options, std::make_shared<BadSamples>(OnBadSample::stop, files->size(), nullptr))};
+}
+
 Splits open_folder(std::string_view text, const std::filesystem::path& folder,
                    const OpenPictureOptions& how) {
   SourceSpec spec("folder", text);

@@ -177,6 +177,7 @@ class MadeFiles final : public PictureFiles {
   std::int64_t size() const noexcept override { return static_cast<std::int64_t>(classes_.size()); }
   const std::vector<std::string>& classes() const noexcept override { return classes_; }
   std::int64_t label(std::int64_t index) const noexcept override { return index; }
+  std::string place(std::int64_t index) const override { return classes_[static_cast<std::size_t>(index)]; }
   EncodedPicture read(std::int64_t index, std::vector<std::uint8_t>&) const override {
     const auto at = static_cast<std::size_t>(index);
     return {{reinterpret_cast<const std::uint8_t*>(contents_[at].data()), contents_[at].size()},

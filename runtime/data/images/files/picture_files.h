@@ -21,6 +21,8 @@ class PictureFiles {
   /// The classes' names, in the order of their numbers; where nobody named them, the numbers.
   virtual const std::vector<std::string>& classes() const noexcept = 0;
   virtual std::int64_t label(std::int64_t index) const noexcept = 0;
+  /// Where picture `index` is, for people: its file, of a shard with the offset: "s.tar:1024".
+  virtual std::string place(std::int64_t index) const = 0;
   /// Reads picture `index` into `memory`, which the result refers to. Throws SystemError for a file that
   /// cannot be read, DataError for one that is no longer what it was.
   virtual EncodedPicture read(std::int64_t index, std::vector<std::uint8_t>& memory) const = 0;
@@ -39,6 +41,10 @@ struct IndexPlace {
 /// listed.
 std::shared_ptr<const PictureFiles> open_picture_folder(const std::string& directory,
                                                         const IndexPlace& index = {});
+
+/// Pictures of no class: the file `path`, or all below the folder of that name whose names end as pictures'
+/// do, by folder and name. Throws DataError where there is none, SystemError for what cannot be listed.
+std::shared_ptr<const PictureFiles> open_picture_list(const std::string& path);
 
 /// What is read of the samples in tar shards.
 struct ShardFields {

@@ -66,6 +66,28 @@ void walk(const std::string& root, const std::string& path, int depth, std::vect
   for (const std::string& folder : listing.folders) walk(root, path + "/" + folder, depth + 1, found, stamps);
 }
 
+/// Throws SystemError naming `path`.
+[[noreturn]] void fail(const char* call, const std::string& path) {
+  throw SystemError(std::string(call) + " " + path, errno);
+}
+
+EncodedPicture read_file(std::string name, std::vector<std::uint8_t>& memory) {
+  const UniqueFd file(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) fail("open", name);
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) fail("stat", name);
+  if (!S_ISREG(status.st_mode)) throw DataError(name, -1, "a file", "something else");
+  memory.resize(static_cast<std::size_t>(status.st_size));
+  for (std::size_t done = 0; done < memory.size();) {
+    const ssize_t count = ::read(file.get(), memory.data() + done, memory.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail("read", name);
+    if (count == 0) memory.resize(done);
+    done += static_cast<std::size_t>(count);
+  }
+  return {memory, std::move(name), 0};
+}
+
 /// Paths in one piece of memory: there may be millions.
 class PictureFolder final : public PictureFiles {
  public:
@@ -85,7 +107,10 @@ class PictureFolder final : public PictureFiles {
   std::int64_t label(std::int64_t index) const noexcept override {
     return labels_[static_cast<std::size_t>(index)];
   }
-  EncodedPicture read(std::int64_t index, std::vector<std::uint8_t>& memory) const override;
+  std::string place(std::int64_t index) const override { return path(index); }
+  EncodedPicture read(std::int64_t index, std::vector<std::uint8_t>& memory) const override {
+    return read_file(path(index), memory);
+  }
 
  private:
   void list_all();
@@ -154,34 +179,46 @@ void PictureFolder::add_class(std::int32_t number) {
   }
 }
 
-/// Throws SystemError naming `path`.
-[[noreturn]] void fail(const char* call, const std::string& path) {
-  throw SystemError(std::string(call) + " " + path, errno);
-}
-
-EncodedPicture PictureFolder::read(std::int64_t index, std::vector<std::uint8_t>& memory) const {
-  std::string name = path(index);
-  const UniqueFd file(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) fail("open", name);
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) fail("stat", name);
-  if (!S_ISREG(status.st_mode)) throw DataError(name, -1, "a file", "something else");
-  memory.resize(static_cast<std::size_t>(status.st_size));
-  for (std::size_t done = 0; done < memory.size();) {
-    const ssize_t count = ::read(file.get(), memory.data() + done, memory.size() - done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("read", name);
-    if (count == 0) memory.resize(done);
-    done += static_cast<std::size_t>(count);
+/// Pictures without classes.
+class PictureList final : public PictureFiles {
+ public:
+  explicit PictureList(const std::string& path) {
+    std::error_code ignored;
+    if (!fs::is_directory(path, ignored)) {
+      paths_.push_back(path);
+      return;
+    }
+    std::vector<Found> found;
+    std::vector<FileStamp> stamps;
+    walk(path, "", 0, found, stamps);
+    std::ranges::sort(found, {}, &Found::path);
+    for (const Found& folder : found) {
+      for (const std::string& file : folder.files) paths_.push_back(path + folder.path + "/" + file);
+    }
+    if (paths_.empty())
+      throw DataError(path, -1, "pictures (.jpg, .jpeg, .png, .webp) in the folder", "none");
   }
-  return {memory, std::move(name), 0};
-}
+  std::int64_t size() const noexcept override { return static_cast<std::int64_t>(paths_.size()); }
+  const std::vector<std::string>& classes() const noexcept override { return classes_; }
+  std::int64_t label(std::int64_t /*index*/) const noexcept override { return 0; }
+  std::string place(std::int64_t index) const override { return paths_[static_cast<std::size_t>(index)]; }
+  EncodedPicture read(std::int64_t index, std::vector<std::uint8_t>& memory) const override {
+    return read_file(place(index), memory);
+  }
+
+ private:
+  std::vector<std::string> paths_, classes_;
+};
 
 }  // namespace
 
 std::shared_ptr<const PictureFiles> open_picture_folder(const std::string& directory,
                                                         const IndexPlace& index) {
   return std::make_shared<const PictureFolder>(directory, index);
+}
+
+std::shared_ptr<const PictureFiles> open_picture_list(const std::string& path) {
+  return std::make_shared<const PictureList>(path);
 }
 
 }  // namespace dtrain

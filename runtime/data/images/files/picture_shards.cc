@@ -145,11 +145,14 @@ class PictureShards final : public PictureFiles {
 
   std::int64_t size() const noexcept override { return static_cast<std::int64_t>(places_.size()); }
   const std::vector<std::string>& classes() const noexcept override { return classes_; }
-  std::int64_t label(std::int64_t index) const noexcept override { return place(index).label; }
+  std::int64_t label(std::int64_t index) const noexcept override { return at(index).label; }
+  std::string place(std::int64_t index) const override {
+    return fmt::format("{}:{}", shards_[static_cast<std::size_t>(at(index).shard)], at(index).offset);
+  }
   EncodedPicture read(std::int64_t index, std::vector<std::uint8_t>& memory) const override;
 
  private:
-  const Place& place(std::int64_t index) const noexcept { return places_[static_cast<std::size_t>(index)]; }
+  const Place& at(std::int64_t index) const noexcept { return places_[static_cast<std::size_t>(index)]; }
 
   void walk_all(const ShardFields& fields) {
     for (std::size_t i = 0; i < shards_.size(); ++i) {
@@ -185,21 +188,21 @@ class PictureShards final : public PictureFiles {
 };
 
 EncodedPicture PictureShards::read(std::int64_t index, std::vector<std::uint8_t>& memory) const {
-  const Place& at = place(index);
-  const auto shard = static_cast<std::size_t>(at.shard);
-  memory.resize(static_cast<std::size_t>(at.bytes));
+  const Place& place = at(index);
+  const auto shard = static_cast<std::size_t>(place.shard);
+  memory.resize(static_cast<std::size_t>(place.bytes));
   for (std::size_t done = 0; done < memory.size();) {
     const ssize_t count = ::pread(files_[shard].get(), memory.data() + done, memory.size() - done,
-                                  at.offset + static_cast<std::int64_t>(done));
+                                  place.offset + static_cast<std::int64_t>(done));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw SystemError("read " + shards_[shard], errno);
     if (count == 0) {
-      throw DataError(shards_[shard], at.offset + static_cast<std::int64_t>(done),
+      throw DataError(shards_[shard], place.offset + static_cast<std::int64_t>(done),
                       fmt::format("{} more bytes, as when it was indexed", memory.size() - done), "its end");
     }
     done += static_cast<std::size_t>(count);
   }
-  return {memory, shards_[shard], at.offset};
+  return {memory, shards_[shard], place.offset};
 }
 
 }  // namespace

@@ -11,7 +11,9 @@ PictureSource::PictureSource(std::string name, std::shared_ptr<const PictureFile
       bad_(std::move(bad)),
       transform_(options.size, options.resize, options.augmentation),
       fields_(labelled_image({3, options.size, options.size},
-                             static_cast<std::int64_t>(files_->classes().size()))) {}
+                             static_cast<std::int64_t>(files_->classes().size()))) {
+  fields_.back().value_names = files_->classes();
+}
 
 // A bad sample's place is taken by the next good one, with the numbers that the place would have drawn.
 void PictureSource::read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const {
