@@ -55,12 +55,12 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         make_shards(folder, options.samples)
-        shards = f"shards:{folder}/s-{{00..{SHARDS - 1}}}.tar,test={folder}/s-00.tar,size=1,resize=1,classes=10"
+        shards = f"shards:{folder}/s-{{00..{SHARDS - 1}}}.tar,test={folder}/s-00.tar,classes=10"
         first = cpu_of(options.dtrain, folder, shards)
         kept, plain = [], []
         for _ in range(options.rounds):
             kept.append(cpu_of(options.dtrain, folder, shards))
-            plain.append(cpu_of(options.dtrain, folder, f"synthetic:3x1x1,10,{options.samples}"))
+            plain.append(cpu_of(options.dtrain, folder, f"synthetic:3x224x224,10,{options.samples}"))
         size = sum(p.stat().st_size for p in (folder / "cache").rglob("*") if p.is_file())
         print(f"{options.samples} samples, {2 * options.samples} members: first start {first:.3f} s; with the list kept "
               f"{statistics.median(kept):.3f} s ({min(kept):.3f} to {max(kept):.3f}), without any "
