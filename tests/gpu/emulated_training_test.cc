@@ -112,6 +112,50 @@ TEST(EmulatedTraining, ARecordingAfterAnEvaluationConvertsItsOwnWeights) {
   EXPECT_EQ(weights[0], weights[1]);
 }
 
+// What is drawn for a batch travels with it, so that a recorded step mixes each batch as its own draw says.
+TEST(EmulatedTraining, MixesBatchesAsTheCpuRecordedOrNot) {
+  TempDir folder;
+  const std::vector<std::string> recipe = {"--model",
+                                           "lenet",
+                                           "--dataset",
+                                           "synthetic:3x28x28,10,256",
+                                           "--global-batch-size",
+                                           "16",
+                                           "--mixup",
+                                           "0.2",
+                                           "--cutmix",
+                                           "1",
+                                           "--label-smoothing",
+                                           "0.1",
+                                           "--lr",
+                                           "0.05",
+                                           "--max-steps",
+                                           "8",
+                                           "--eval-every",
+                                           "0"};
+  TrainingRun cpu{.start = Start::alone,
+                  .launcher_arguments = {},
+                  .arguments = {"--device", "cpu", "--log-every", "1"},
+                  .run_dir = folder / "cpu",
+                  .options = limited_to(std::chrono::seconds(60))};
+  add(cpu, recipe);
+  const RunResult there = train(cpu);
+  ASSERT_EQ(there.exit_code, 0) << there.err;
+  const auto expected = losses(cpu.run_dir);
+  ASSERT_EQ(expected.size(), 8U);
+  for (const char* graph : {"on", "off"}) {
+    TrainingRun run = on_gpus(1, 1, 3, folder / graph);
+    add(run, recipe);
+    add(run, {"--cuda-graph", graph});
+    const RunResult result = train(run);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const auto got = losses(run.run_dir);
+    ASSERT_EQ(got.size(), expected.size());
+    for (std::size_t i = 0; i < got.size(); ++i)
+      EXPECT_NEAR(got[i], expected[i], 2e-6) << graph << " " << i + 1;
+  }
+}
+
 TEST(EmulatedGpus, AreTakenByAutoAndNamedEverywhere) {
   TempDir folder;
   write_small_dataset(folder / "data", 96, 32);
