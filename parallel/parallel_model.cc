@@ -1,7 +1,5 @@
 #include "parallel/parallel_model.h"
 
-#include <algorithm>
-
 #include "parallel/share.h"
 #include "parallel/sync/sharded/sharded_parameters.h"
 #include "parallel/tensor/split_module.h"

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <optional>
 #include <system_error>
 
 #include "cluster/detect/program_note.h"

@@ -6,7 +6,6 @@
 #include <netinet/in.h>
 
 #include <array>
-#include <cerrno>
 #include <memory>
 
 #include "cluster/net/endpoint.h"

@@ -2,19 +2,16 @@
 // said, events that came.
 #include "cluster/rendezvous/member.h"
 
-#include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <mutex>
 #include <random>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "cluster/quorum/ask.h"
 #include "cluster/rendezvous/boot_clock.h"

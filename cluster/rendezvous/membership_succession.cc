@@ -1,8 +1,6 @@
 // How a membership is handed from a leader that is lost to its successor.
-#include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "cluster/rendezvous/membership.h"
 #include "runtime/base/error.h"

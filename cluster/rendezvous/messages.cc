@@ -1,9 +1,6 @@
 // u8 kind, then the fields in the order of protocol.h; integers as in the store's frames.
 #include "cluster/rendezvous/messages.h"
 
-#include <algorithm>
-#include <chrono>
-
 #include "cluster/detect/nodelist.h"
 #include "cluster/rendezvous/node_runs.h"
 #include "cluster/store/fields.h"

@@ -88,7 +88,6 @@ struct StoreClient::Impl {
 
   const Endpoint server;
   StoreConnection connection;
-  SocketAddress local;
   UniqueFd wake;
   std::mutex mutex;
   std::condition_variable changed;
@@ -102,7 +101,6 @@ StoreClient::Impl::Impl(const Endpoint& endpoint, const StoreClientOptions& sett
                         const Deadline& deadline)
     : server(endpoint),
       connection(connect_to_store(endpoint, settings, deadline)),
-      local(SocketAddress::of_socket(connection.fd())),
       wake(static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, "eventfd"))) {}
 
 PeerError StoreClient::Impl::failure(const Request& request, std::string_view why) const {
@@ -234,8 +232,6 @@ StoreClient::StoreClient(const Endpoint& server, StoreClientOptions options, con
     : impl_(std::make_unique<Impl>(server, options, deadline)) {}
 
 StoreClient::~StoreClient() = default;
-
-const SocketAddress& StoreClient::local_address() const noexcept { return impl_->local; }
 
 void StoreClient::set(std::string_view key, std::string_view value, const Deadline& deadline) {
   impl_->call({.op = Op::set, .keys = {std::string(key)}, .value = std::string(value), .expected = {}},

@@ -40,9 +40,6 @@ class StoreClient final : public Store {
                           std::string_view desired, const Deadline& deadline) override;
   bool remove(std::string_view key, const Deadline& deadline) override;
 
-  /// The address this connection leaves from; others can reach this machine there.
-  const SocketAddress& local_address() const noexcept;
-
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

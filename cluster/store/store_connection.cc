@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "cluster/net/connector.h"
 #include "cluster/store/store_wire.h"
 #include "runtime/base/error.h"

@@ -1,8 +1,5 @@
 #include "collectives/mpi/mpi_oob_kv.h"
 
-#include <algorithm>
-#include <thread>
-
 #include "collectives/mpi/mpi_check.h"
 
 namespace dtrain {

@@ -1,13 +1,10 @@
 #include "collectives/mpi/mpi_transport.h"
 
-#include <fmt/format.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <thread>
 
 #include "collectives/mpi/mpi_check.h"
 #include "collectives/mpi/mpi_oob_kv.h"

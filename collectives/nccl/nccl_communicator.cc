@@ -3,8 +3,6 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <optional>
 #include <thread>

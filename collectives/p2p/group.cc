@@ -4,7 +4,6 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "collectives/p2p/algorithms.h"
 #include "runtime/base/blocked_signals.h"

@@ -1,6 +1,5 @@
 #include "collectives/p2p/peer_failure.h"
 
-#include <array>
 #include <charconv>
 
 namespace dtrain::p2p {

@@ -3,7 +3,6 @@
 #include <cublasLt.h>
 
 #include <cstring>
-#include <memory>
 #include <type_traits>
 #include <vector>
 

@@ -1,6 +1,5 @@
 // GPUs as the CUDA runtime shows them.
 #include <cstdio>
-#include <cstring>
 
 #include "emulation/cudart/enter.h"
 

@@ -2,8 +2,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "emulation/cudart/enter.h"
 
 namespace emulation {

@@ -2,7 +2,6 @@
 #include "emulation/cudnn/backend.h"
 
 #include <algorithm>
-#include <array>
 
 #include "emulation/cudnn/handles.h"
 #include "emulation/cudnn/queue.h"

@@ -1,7 +1,6 @@
 #include "emulation/machine/memory.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 #include <iterator>
 #include <new>

@@ -5,7 +5,6 @@
 //
 // Without --devices it trains on 1 and then on 2. The devices are cpu:0, cpu:1, … or GPUs; a CPU's share of
 // cores is its own if OMP_NUM_THREADS says how many threads each may use.
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <limits>
-#include <optional>
 #include <utility>
 
 namespace dtrain::launcher {

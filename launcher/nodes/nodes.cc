@@ -5,7 +5,6 @@
 #include <poll.h>
 
 #include <cerrno>
-#include <memory>
 
 #include "launcher/nodes/agreement.h"
 #include "launcher/nodes/node_agent.h"

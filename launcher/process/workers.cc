@@ -5,8 +5,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "launcher/process/supervisor.h"
 #include "runtime/base/check.h"
 

@@ -30,8 +30,6 @@ std::unique_ptr<Task> make_text_task(std::string_view task, TextModel model) {
 
 }  // namespace
 
-std::span<const std::string_view> task_names() { return kNames; }
-
 std::string_view default_task(std::string_view model) {
   if (!is_text_model(model)) return "classification";
   const TextModel text = text_model(model);

@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <memory>
-#include <span>
 #include <string_view>
 
 #include "models/tasks/classification.h"
@@ -12,8 +11,6 @@
 
 namespace dtrain {
 
-/// Names that make_task knows: "classification", "regression", "language", "masked-language".
-std::span<const std::string_view> task_names();
 /// What `model` learns unless it is told: "language" for a model that predicts the next token,
 /// "masked-language" for a BERT with a head for words, else "classification". Throws as text_model().
 std::string_view default_task(std::string_view model);

@@ -79,8 +79,6 @@ Tensor update_of(const std::map<std::string, Pair>& adapters, std::string_view l
 
 }  // namespace
 
-std::span<const std::string_view> lora_layers() { return kLayers; }
-
 bool LoraOptions::has(std::string_view layer) const { return std::ranges::find(on, layer) != on.end(); }
 
 LoraOptions parse_lora(std::string_view text) {

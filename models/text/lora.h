@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,17 +16,13 @@ namespace dtrain {
 struct LoraOptions {
   std::int64_t rank = 8;
   double alpha = 8;             ///< what adapters add counts alpha / rank
-  std::vector<std::string> on;  ///< which layers have one: names of lora_layers()
+  std::vector<std::string> on;  ///< layers of a block: q, k, v, qkv, o, gate, up, down
 
   bool has(std::string_view layer) const;
 
   double scale() const { return alpha / static_cast<double>(rank); }
   bool operator==(const LoraOptions&) const = default;
 };
-
-/// The layers of a block that may have an adapter: "q", "k" and "v" of attention, or "qkv", all three as one
-/// matrix; "o" behind it; "gate" (of swiglu), "up" and "down".
-std::span<const std::string_view> lora_layers();
 
 /// "rank=8,alpha=16,on=q+v"; alpha is the rank unless it is given. Throws UsageError for anything else.
 LoraOptions parse_lora(std::string_view text);

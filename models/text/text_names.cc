@@ -1,7 +1,6 @@
 // What published files call the tensors of language models, and how they lie there: one table a family.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "models/text/text_model.h"

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "collectives/p2p/algorithm/tree.h"
 #include "runtime/autograd/fork.h"

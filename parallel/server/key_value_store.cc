@@ -1,7 +1,5 @@
 #include "parallel/server/key_value_store.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 

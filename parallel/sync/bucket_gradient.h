@@ -16,8 +16,6 @@ class BucketGradient {
   /// Of `parameter`, a dense leaf that requires a gradient; buckets are on `home`. Call bind_view() next.
   BucketGradient(const Tensor& parameter, const std::shared_ptr<Device>& home);
 
-  /// Whether it is on another GPU than its place.
-  bool is_away() const noexcept { return away_; }
   /// From now on `slot` is its place: flat and dense, in memory that `owner` keeps. A gradient that is not
   /// away is written there by backward.
   void bind_view(const View& slot, const std::shared_ptr<void>& owner);

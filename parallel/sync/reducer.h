@@ -36,12 +36,6 @@ struct ReducerStats {
   std::uint64_t bytes = 0;  ///< all-reduced
   Duration window{};
   Duration exposed{};
-
-  double hidden_fraction() const noexcept {
-    return window.count() == 0
-               ? 0.0
-               : 1.0 - static_cast<double>(exposed.count()) / static_cast<double>(window.count());
-  }
 };
 
 /// A step: gradients are written to their views, mark_ready() for each as it becomes final, finish(). With

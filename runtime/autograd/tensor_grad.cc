@@ -1,5 +1,4 @@
 // The autograd members of Tensor. They are defined here because tensor/ does not know the tape.
-#include <array>
 #include <string>
 #include <utility>
 

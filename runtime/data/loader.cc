@@ -9,7 +9,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <system_error>
 
 #include "runtime/base/blocked_signals.h"
 #include "runtime/base/error.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <initializer_list>
 #include <limits>
-#include <utility>
 
 #include "runtime/base/error.h"
 

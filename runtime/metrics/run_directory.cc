@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <string_view>
 
 #include "runtime/base/error.h"
 #include "runtime/base/files/durable_file.h"

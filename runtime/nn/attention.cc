@@ -1,6 +1,5 @@
 #include "runtime/nn/attention.h"
 
-#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>

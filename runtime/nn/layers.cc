@@ -1,7 +1,6 @@
 #include "runtime/nn/layers.h"
 
 #include <string>
-#include <utility>
 
 #include "runtime/autograd/recompute.h"
 #include "runtime/base/error.h"

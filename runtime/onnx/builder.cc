@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
-#include <numeric>
-
 namespace dtrain::onnx {
 namespace {
 

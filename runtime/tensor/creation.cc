@@ -1,7 +1,6 @@
 // Tensors of known and of random content.
 #include <cmath>
 #include <string>
-#include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/tensor/checks.h"

@@ -1,6 +1,5 @@
 // Copies between layouts, dtypes and devices, gathers, and the few in-place operations.
 #include <string>
-#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/device/between.h"

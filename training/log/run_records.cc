@@ -1,7 +1,5 @@
 #include "training/log/run_records.h"
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "training/log/machine.h"

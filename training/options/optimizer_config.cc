@@ -1,7 +1,5 @@
 #include "training/options/optimizer_config.h"
 
-#include <fmt/format.h>
-
 #include "training/options/train_flags.h"
 
 namespace dtrain {

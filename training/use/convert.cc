@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "runtime/base/error.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "training/options/train_config.h"

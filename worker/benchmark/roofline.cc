@@ -56,8 +56,6 @@ void add(WorkRow& row, const DeviceWork& work, double seconds) {
 
 }  // namespace
 
-std::span<const GpuPeaks> known_gpus() noexcept { return kGpus; }
-
 const GpuPeaks& gpu_named(std::string_view name) {
   std::string known;
   for (const GpuPeaks& gpu : kGpus) {

@@ -2,7 +2,6 @@
 // is faster than its memory traffic, its arithmetic, or a kernel at all. A prediction, never a measurement.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,9 +17,7 @@ struct GpuPeaks {
   double f64 = 0, f32 = 0, tf32 = 0, half = 0;  ///< half: bf16 and fp16
 };
 
-/// The GPUs known by name: "h100" (SXM), "h200", "a100" (80 GB SXM), "l4", "rtx4090".
-std::span<const GpuPeaks> known_gpus() noexcept;
-/// Throws UsageError listing the names.
+/// "h100" (SXM), "h200", "a100" (80 GB SXM), "l4" or "rtx4090". Throws UsageError listing the names.
 const GpuPeaks& gpu_named(std::string_view name);
 
 /// Each call of a step with a batch of `wanted`, from steps with `few` and with `many` samples: bytes and

@@ -2,7 +2,6 @@
 // be.
 #include "runtime/autograd/ops/attention.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>

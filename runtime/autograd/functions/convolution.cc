@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "runtime/autograd/autocast.h"
 #include "runtime/autograd/functions/convolution_call.h"

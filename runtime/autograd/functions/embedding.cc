@@ -1,7 +1,6 @@
 #include "runtime/autograd/ops/embedding.h"
 
 #include <string>
-#include <utility>
 
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"

@@ -1,5 +1,4 @@
 // matmul and linear. Gradients of weights are written straight into their final place.
-#include <string>
 #include <utility>
 
 #include "runtime/autograd/autocast.h"

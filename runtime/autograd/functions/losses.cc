@@ -1,5 +1,4 @@
 // Softmax and losses.
-#include <string>
 #include <utility>
 
 #include "runtime/autograd/autocast.h"

@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <string_view>
 #include <system_error>
 #include <thread>
 

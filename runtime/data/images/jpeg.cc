@@ -1,10 +1,8 @@
 // JPEG by libjpeg-turbo, with Pillow's bytes: exact integer DCT and smooth upsampling of colours, which are
 // the library's defaults. Its errors come back by longjmp: what runs inside attempt() has no destructors.
-#include <fmt/format.h>
 
 #include <csetjmp>
 #include <cstdio>
-#include <cstring>
 // After <cstdio>, which it wants and does not include.
 #include <jerror.h>
 #include <jpeglib.h>

@@ -2,7 +2,6 @@
 // attempt() has no destructors.
 #include <png.h>
 
-#include <algorithm>
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>

@@ -3,8 +3,6 @@
 #include <fmt/ranges.h>
 #include <glob.h>
 
-#include <algorithm>
-
 #include "runtime/base/error.h"
 #include "runtime/data/sources/open_files.h"
 #include "runtime/data/sources/source_spec.h"

@@ -1,7 +1,5 @@
 // Scanners for the patterns of known tokenizers: what the regular expression matches, in one pass without
 // backtracking. tests/unit/data/tokens compares each with its expression.
-#include <algorithm>
-#include <array>
 #include <string>
 
 #include "runtime/data/tokens/patterns.h"

@@ -97,7 +97,6 @@ class Encoder {
   struct Slot;
 
   void encode_between(std::string_view text, bool parsed);
-  void encode_normalized(std::string_view text);
   void cut(std::string_view text, std::size_t stage);
   void encode_word(std::string_view word);
   void encode_new_word(std::string_view word);

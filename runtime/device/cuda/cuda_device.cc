@@ -1,8 +1,6 @@
 // The CUDA device behind the seam, and the module's entry points.
 #include "runtime/device/cuda/cuda_device.h"
 
-#include <cstring>
-
 #include "runtime/device/checked_kernels.h"
 #include "runtime/device/cuda/cuda_kernels.h"
 #include "runtime/device/cuda/details.h"

@@ -6,7 +6,6 @@
 #include <zlib.h>
 
 #include <bit>
-#include <cerrno>
 #include <cstddef>
 #include <cstring>
 

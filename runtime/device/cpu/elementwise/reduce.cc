@@ -1,7 +1,5 @@
 // Reductions and indexing. Sums of f32 and bf16 are accumulated in double, four elements at a time (sums.h).
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <vector>
 
 #include "runtime/device/cpu/cpu_kernels.h"

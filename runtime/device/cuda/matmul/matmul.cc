@@ -1,12 +1,10 @@
 // Matrix products through cuBLASLt: bias and relu inside where the library can, algorithms chosen once by its
 // heuristic.
-#include <array>
-#include <unordered_map>
 
+#include "runtime/device/cuda/matmul/matmul.h"
 #include "runtime/device/cuda/cuda_kernels.h"
 #include "runtime/device/cuda/in_dtype.h"
 #include "runtime/device/cuda/matmul/integer_matmul.h"
-#include "runtime/device/cuda/matmul/matmul.h"
 
 namespace dtrain::cuda {
 namespace {

@@ -1,8 +1,5 @@
 #include "runtime/device/cuda/matmul/matmul_plans.h"
 
-#include <algorithm>
-#include <initializer_list>
-
 namespace dtrain::cuda {
 
 std::size_t MatmulKeyHash::operator()(const MatmulKey& key) const noexcept {
