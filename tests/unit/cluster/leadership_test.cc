@@ -117,6 +117,15 @@ TEST_F(LeadershipTest, GivesNoVoteBetweenItsElectionAndItsLead) {
   EXPECT_FALSE(asked_by(8, stood + 1).granted);
 }
 
+// Of the five votes that it needs three, its own among them.
+TEST_F(LeadershipTest, IsElectedByVotersAlone) {
+  std::vector<Voter> voters;
+  for (const std::uint64_t one : {7, 8, 9, 10, 11}) voters.push_back({one, "h", {"h", 1}});
+  EXPECT_FALSE(elects(voters, 9, {granted_by(8), granted_by(77)})) << "77 is no voter";
+  EXPECT_FALSE(elects(voters, 9, {granted_by(8), granted_by(9)})) << "its own counts once";
+  EXPECT_TRUE(elects(voters, 9, {granted_by(8), granted_by(10)}));
+}
+
 // Who knows less may have stood more often; it is not to keep ahead of those who can be elected.
 TEST_F(LeadershipTest, StandsForATermAfterAllThatOthersHavePromised) {
   now_ += seconds(5);
