@@ -1,5 +1,7 @@
 #include "parallel/placed/placed_network.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "parallel/placed/placed_module.h"
