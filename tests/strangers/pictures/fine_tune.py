@@ -1,11 +1,12 @@
 """ResNet-18 fine-tuned on a folder of pictures by dtrain and by torchvision's recipe in PyTorch, from the same weights.
 
-usage: fine_tune.py DTRAIN FOLDER [--weights FILE] [--seeds N] [--epochs N] [--size N]
+usage: fine_tune.py DTRAIN FOLDER [--weights FILE] [--seeds N] [--epochs N] [--size N] [--control]
 
 FOLDER has a folder for each class (Debian's tuxpaint-stamps-default: 16). One of five pictures of a class is tested on.
 Without --weights (safetensors of torchvision's resnet18) they are random ones for 1000 classes, seeded alike. Both
 replace the head, and see the same batches (--like-torchvision 1). Rounding makes two runs part after some steps: exit
-code 1 where the mean accuracies differ by more than a point and twice the standard error of the difference.
+code 1 where the mean accuracies differ by more than a point and twice the standard error of the difference. --control:
+PyTorch once more, on channels-last memory, which rounds otherwise: how far it is from itself.
 """
 import argparse, json, pathlib, subprocess, tempfile
 
@@ -41,12 +42,13 @@ def by_dtrain(options, data, weights, seed):
     return [line["accuracy"] for line in lines if "accuracy" in line][-1], [line["loss"] for line in lines if "accuracy" not in line and "loss" in line]
 
 
-def by_pytorch(options, data, weights, seed):
+def by_pytorch(options, data, weights, seed, layout=torch.contiguous_format):
     changes = recipes(options.size, options.size * 8 // 7)
     train, test = ImageFolder(data / "train", changes["imagenet"]), ImageFolder(data / "test", changes["none"])
     torch.manual_seed(seed)
     network = resnet18(num_classes=len(train.classes))
     network.load_state_dict({name: t for name, t in load_file(weights).items() if not name.startswith("fc.")}, strict=False)
+    network.to(memory_format=layout)
     optimizer = torch.optim.SGD(network.parameters(), lr=LR, momentum=MOMENTUM, weight_decay=DECAY)
     sampler, losses = DistributedSampler(train, num_replicas=1, rank=0, seed=seed), []
     loader = DataLoader(train, BATCH, sampler=sampler, num_workers=1)
@@ -55,7 +57,7 @@ def by_pytorch(options, data, weights, seed):
         sampler.set_epoch(epoch)
         torch.manual_seed(seed + epoch)
         for images, labels in loader:
-            loss = torch.nn.functional.cross_entropy(network(images), labels)
+            loss = torch.nn.functional.cross_entropy(network(images.to(memory_format=layout)), labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -74,6 +76,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--size", type=int, default=64)
+    parser.add_argument("--control", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     accuracies = {"dtrain": [], "PyTorch": []}
@@ -88,6 +91,9 @@ def main():
             ours, our_losses = by_dtrain(options, data, weights, seed)
             theirs, their_losses = by_pytorch(options, data, weights, seed)
             accuracies["dtrain"].append(ours), accuracies["PyTorch"].append(theirs)
+            if options.control:
+                control = by_pytorch(options, data, weights, seed, torch.channels_last)[0]
+                accuracies.setdefault("PyTorch on channels-last memory", []).append(control)
             first = [f"{a:.6f} {b:.6f}" for a, b in zip(our_losses[:3], their_losses[:3])]
             print(f"seed {seed}: dtrain {ours:.4f}, PyTorch {theirs:.4f}; losses of the first steps {', '.join(first)}; "
                   f"last {our_losses[-1]:.4f} {their_losses[-1]:.4f}", flush=True)
