@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -205,6 +206,15 @@ TEST_F(Extremes, GradientsOfRootsAreFiniteWhereTheirDoubleIsNot) {
   };
   EXPECT_EQ(gradient(&sqrt, 0x1p-20F, 0x1.8p118F), 0x1.8p127F);
   EXPECT_EQ(gradient(&rsqrt, 0x1p-84F, 7), -0x1.cp127F);
+}
+
+// exp(x), where 1 / (1 + exp(-x)) is 0 already.
+TEST_F(Extremes, SoftplusHasASlopeFarBelowZero) {
+  Tensor x = Tensor::full({1}, -89, device_);
+  x.set_requires_grad(true);
+  softplus(x).backward(Tensor::full({1}, 0x1p100, device_));
+  const double expected = std::exp(-89.0) * 0x1p100;
+  EXPECT_NEAR(x.grad().to_vector<float>().front(), expected, 1e-5 * expected);
 }
 
 TEST_F(Extremes, NoGradientOnTheBoundsOfClamp) {
