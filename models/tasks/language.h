@@ -29,7 +29,8 @@ class Language final : public Task {
   double units(const Batch& batch) const override;
   bool units_vary(std::span<const Field> fields) const override;
   bool shows() const override { return true; }
-  /// The beginning of a held-out sample, " → ", and how the network goes on, drawn at temperature 0.8.
+  /// The beginning of a held-out sample, " → ", and the continuation by the network, drawn at temperature
+  /// 0.8.
   std::string show(const ShowRequest& request) const override;
   std::optional<PublishedFormat> published_format(std::span<const Field> fields) const override;
   OutputKind output_kind() const override { return OutputKind::logits; }

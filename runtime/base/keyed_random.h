@@ -27,7 +27,7 @@ class KeyedGenerator {
   KeyedGenerator(std::uint64_t seed, std::uint64_t epoch, std::uint64_t index) noexcept
       : key_{low(seed), high(seed)}, counter_{0, low(index), high(index), low(epoch)} {}
 
-  /// Hands out the words of `words` instead, which is borrowed and goes on from wherever it is: for samples
+  /// Hands out the words of `words` instead, which is borrowed and continues from wherever it is: for samples
   /// that are to draw what PyTorch would.
   explicit KeyedGenerator(Generator& words) noexcept : key_{}, counter_{}, words_(&words) {}
 

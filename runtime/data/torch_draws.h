@@ -12,7 +12,7 @@ namespace dtrain {
 /// The generators of one epoch of a program that calls torch.manual_seed(seed + epoch) before it iterates
 /// over DataLoader(num_workers=workers): each worker has one, seeded by a number drawn from the program's and
 /// its place, and worker b mod W reads batch b from its beginning to its end. Without workers the program's
-/// own goes on behind that number.
+/// own continues after that number.
 class TorchDraws {
  public:
   TorchDraws(std::uint64_t seed, std::int64_t epoch, int workers)

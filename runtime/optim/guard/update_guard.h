@@ -20,8 +20,8 @@ namespace dtrain {
 
 /// A step: backward, all-reduce, inspect(), optimizer.step(), update(). A gradient that is not finite on any
 /// rank makes the sum over ranks not finite on all of them, so that every rank decides alike without another
-/// message; ranks that look at parts of the gradients agree on found() (the largest of theirs) between
-/// inspect() and the optimizer's step.
+/// message; ranks that look at parts of the gradients agree on found() (the largest of theirs) after
+/// inspect().
 class UpdateGuard {
  public:
   /// Its flag is on `device`; gradients may be on any.

@@ -104,7 +104,7 @@ bool TokenSource::in_memory() const noexcept {
   return std::ranges::all_of(files_, [](const TokenFile& file) { return file.content.in_memory(); });
 }
 
-// Whole documents end where the next window begins; one that was cut goes on with its last token.
+// Whole documents end where the next window begins; one that was cut continues from its last token.
 TokenSource::Range TokenSource::range_of(std::size_t file, std::int64_t window) const {
   const std::int64_t room = options_.context + 1;
   if (options_.documents != DocumentWindows::whole) return {window * options_.stride, room};
