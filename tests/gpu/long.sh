@@ -80,3 +80,12 @@ for model in lenet:1x28x28,10,4096:fp32:256 resnet18:1x28x28,10,4096:bf16:256 re
   only_on_gpus "predicted, measured $name" 240 python3 "$here/predicted.py" "$name" "synthetic:$data_set" "$precision" "$batch"
 done
 only_on_gpus "speed resnet18 bf16" 400 python3 "$here/speed.py" resnet18
+only_on_gpus "speed resnet50 bf16" 500 python3 "$here/speed.py" resnet50
+only_on_gpus "speed gpt2 bf16" 400 env DTRAIN_BIN="$bin" python3 "$here/../bench/peer/transformer.py" --device cuda --gpt2 \
+  --context 1024 --batch 8 --steps 40 --precision bf16 --compile
+# What a step's time is made of, kernel by kernel.
+head -c 1000000 /dev/urandom | base64 >"$logs/text"
+only_on_gpus "kernels of gpt2 bf16" 300 bash "$here/kernel_times.sh" gpt2 --model gpt2 --dataset text:text,context=1024 \
+  --data-dir "$logs" --batch-size 8 --optimizer adamw --precision bf16
+only_on_gpus "kernels of resnet50 bf16" 300 bash "$here/kernel_times.sh" resnet50 --model resnet50 \
+  --dataset synthetic:3x224x224,1000,512 --batch-size 128 --precision bf16

@@ -1,16 +1,52 @@
 #!/usr/bin/env bash
-# Gathers what a bare GPU machine lacks for building and testing dtrain (headers, static libraries, the data set, the
-# recorded numbers) from this machine's Debian packages into the ignored folder .gpu/, 64 MiB at most, which travels
-# beside the sources. run.sh there finds it.
+# Gathers what a bare GPU machine lacks for building and testing dtrain (headers, static libraries, the data set) from this
+# machine's Debian packages into the ignored folder .gpu/, 64 MiB at most with the sources, which travels beside them. run.sh
+# there finds it.
 #
-# usage: tests/gpu/pack.sh
+# usage: tests/gpu/pack.sh [--built BUILD_DIR]
+#   --built   what is built in BUILD_DIR (--preset ci) instead of what building needs: minutes less on the GPU machine, whose
+#             libc and libstdc++ must be no older than this one's
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 pack=$PWD/.gpu
+built=
+case ${1:-} in
+  --built) built=$(cd "${2:?"--built: expected the folder of a build"}" && pwd) ;;
+  ?*) echo "pack.sh: unknown argument '$1'" >&2; exit 2 ;;
+esac
+rm -rf "$pack"
+mkdir -p "$pack/data"
+cp -L /usr/share/datasets/fashion-mnist/*.gz "$pack/data/"
+
+# fits: what was packed is small enough to travel.
+fits() {
+  local size sources
+  size=$(du -sm "$pack" | cut -f1)
+  sources=$(git ls-files -z | du --files0-from=- -cm --apparent-size | tail -n 1 | cut -f1)
+  echo "packed into $pack: $size MiB, beside $sources MiB of sources"
+  [ $((size + sources)) -le 64 ] || { echo "pack.sh: expected at most 64 MiB together; leave something out" >&2; exit 1; }
+}
+
+if [ -n "$built" ]; then
+  staged=$(mktemp -d)
+  trap 'rm -rf "$staged"' EXIT
+  mkdir "$staged"/{bin,lib,tests,libs}
+  programs=("$built/bin/dtrain" "$built/bin/dtrain-launch" "$built/tests/gpu_kernels")
+  cp "${programs[@]:0:2}" "$staged/bin/"
+  cp "${programs[2]}" "$staged/tests/"
+  cp "$built"/lib/libdtrain_cuda{,_emulated}.so "$staged/lib/"
+  g++ -O2 -shared -fPIC -I/usr/local/cuda/include -o "$staged/lib/libtrace_kernels.so" tests/gpu/trace_kernels.cc -L/usr/local/cuda/lib64 -lcupti
+  # The shared libraries of Debian's that the programs want, and not the compiler's own.
+  ldd "${programs[@]}" | awk '$3 ~ /^\// { print $3 }' | sort -u | grep -vE '/(libc|libm|libstdc\+\+|libgcc_s)\.so' | xargs cp -Lt "$staged/libs"
+  strip "$staged"/*/*
+  tar -C "$staged" -c . | xz -6 >"$pack/built.tar.xz"
+  fits
+  exit
+fi
+
 prefix=$pack/prefix
 libraries=/usr/lib/$(gcc -dumpmachine | sed 's/-pc-/-/;s/-unknown-/-/')
-rm -rf "$pack"
-mkdir -p "$prefix/include" "$prefix/lib/cmake" "$pack/data"
+mkdir -p "$prefix/include" "$prefix/lib/cmake"
 
 for header in nlohmann fmt gtest gmock zlib.h zconf.h openssl; do
   cp -rL "/usr/include/$header" "$prefix/include/"
@@ -49,7 +85,4 @@ target_link_libraries(GTest::gtest INTERFACE Threads::Threads)
 target_link_libraries(GTest::gmock INTERFACE GTest::gtest)
 target_link_libraries(GTest::gtest_main INTERFACE GTest::gtest)"
 
-cp -L /usr/share/datasets/fashion-mnist/*.gz "$pack/data/"
-size=$(du -sm "$pack" | cut -f1)
-echo "packed into $pack: $size MiB"
-[ "$size" -le 60 ] || { echo "pack.sh: expected at most 60 MiB, got $size; leave something out" >&2; exit 1; }
+fits

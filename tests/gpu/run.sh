@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one command: builds what it needs, checks kernels, training, NCCL and faults, measures
 # against PyTorch, and prints one table. A check that cannot run has failed. For a machine with CUDA, CMake, ninja and PyTorch
-# but none of our packages, run pack.sh first on one that has them; .gpu/ goes along.
+# but none of our packages, run pack.sh first on one that has them; .gpu/ goes along, with the programs or with what they need.
 #
 # usage: tests/gpu/run.sh [--long] [--emulated BUILD_DIR] [FOLDER FOR LOGS]
 #   --long       what long.sh adds: 45 minutes in all instead of 10
@@ -66,6 +66,10 @@ else
 fi
 
 build_all() {
+  if [ -e .gpu/built.tar.xz ]; then
+    mkdir -p "$build" && tar -C "$build" -xJf .gpu/built.tar.xz && echo "unpacked what was built elsewhere"
+    return
+  fi
   local places=()
   [ ! -d .gpu/prefix ] || places=(-DCMAKE_PREFIX_PATH="$root/.gpu/prefix" -DOPENSSL_ROOT_DIR="$root/.gpu/prefix"
                                   -DOPENSSL_USE_STATIC_LIBS=ON -DZLIB_ROOT="$root/.gpu/prefix")
@@ -85,14 +89,21 @@ build_all() {
   # The emulated module, too: it counts what predictions come from.
   cmake --build "$build" --target dtrain dtrain-launch dtrain_cuda dtrain_cuda_emulated gpu_kernels
 }
-[ "$emulated" = yes ] || check "build" 300 build_all
+export -f build_all
+export build root
+[ "$emulated" = yes ] || check "build" 300 bash -c build_all
 [ -x "$bin/dtrain" ] || finish
+if [ -d "$build/libs" ]; then
+  # Programs that were built elsewhere: their libraries came along, and CUDA's are PyTorch's where the toolkit has none.
+  wheels=$(python3 -c 'import nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null) || wheels=
+  export LD_LIBRARY_PATH=$build/libs${wheels:+:$wheels/cu13/lib:$wheels/cudnn/lib:$wheels/nccl/lib}:${LD_LIBRARY_PATH:-}
+fi
 
 export DTRAIN_BIN=$bin NO_COLOR=1
 # Steps run as they come unless a check says otherwise: so what recording them gets wrong fails the checks of recording.
 train() { "$bin/dtrain" train --cuda-graph off --device cuda --data-dir "$data" --log-every 1 --checkpoint-every 0 --eval-every 0 "$@"; }
 export -f train
-export bin build data here logs root
+export bin build data here logs root DTRAIN_OPERATIONS_DIR=$root/tests/operations
 
 check "doctor" 30 bash -c '"$bin/dtrain" doctor --data-dir "$data" | grep -E "^ok +gpu"'
 check "kernels" 90 "$build/tests/gpu_kernels" --gtest_brief=1
@@ -106,7 +117,8 @@ else
 fi
 
 # One worker on the GPU, one on the CPU, two and four ranks on the one GPU: the same losses.
-common="--model lenet --max-steps 20 --global-batch-size 240 --lr 0.05 --momentum 0.9 --seed 42"
+bare="--model lenet --max-steps 20 --global-batch-size 240 --lr 0.05 --seed 42"
+common="$bare --momentum 0.9"
 check "train cpu" 120 bash -c "train --device cpu $common --run-dir $logs/run-cpu"
 check "train gpu" 60 bash -c "train $common --run-dir $logs/run-gpu"
 check "train graph" 60 bash -c "train $common --cuda-graph on --run-dir $logs/run-graph"
@@ -116,7 +128,7 @@ check "losses graph = gpu" 30 python3 "$here/compare_losses.py" "$logs/run-gpu" 
 for kind in "bf16 --precision bf16 --optimizer adamw --lr 0.001" "fp16 --precision fp16" "parts --accumulate 4"; do
   read -r name flags <<<"$kind"
   for graph in on off; do
-    check "train $name $graph" 60 bash -c "train $common $flags --cuda-graph $graph --run-dir $logs/run-$name-$graph"
+    check "train $name $graph" 60 bash -c "train $bare $flags --cuda-graph $graph --run-dir $logs/run-$name-$graph"
   done
   bound=2e-5
   [ "$name" = parts ] || bound=2e-2 # one rounding to 8 or 11 bits that goes the other way

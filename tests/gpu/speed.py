@@ -1,21 +1,28 @@
 """Images a second of training on this GPU (batch 256): dtrain with and without steps as graphs, PyTorch eager and compiled, in
 turns, in one run. Prints all and their ratios; fails when one does not run. run.sh exports bin, data and logs.
 
-usage: speed.py lenet|resnet18      in fp32; in bf16, PyTorch by autocast and channels last
+usage: speed.py lenet|resnet18|resnet50 [--rounds 3] [--eager-only]
+lenet in fp32, the others in bf16, PyTorch by autocast and channels last; resnet50 is torchvision's, on pictures of 224 x 224.
 """
+import argparse
 import json
 import os
 import subprocess
-import sys
 import time
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-MODEL = sys.argv[1]
-BF16 = MODEL == "resnet18"
-BATCH, STEPS, WARM_UP = 256, 400 if MODEL == "lenet" else 100, 40
+arguments = argparse.ArgumentParser()
+arguments.add_argument("model", choices=["lenet", "resnet18", "resnet50"])
+arguments.add_argument("--rounds", type=int, default=3)
+arguments.add_argument("--eager-only", action="store_true", help="without torch.compile")
+arguments = arguments.parse_args()
+MODEL = arguments.model
+BF16 = MODEL != "lenet"
+BATCH, STEPS, WARM_UP = 256, {"lenet": 400, "resnet18": 100, "resnet50": 60}[MODEL], 20 if MODEL == "resnet50" else 40
+SHAPE, CLASSES, SAMPLES = ((3, 224, 224), 1000, 1024) if MODEL == "resnet50" else ((1, 28, 28), 10, 60000)
 
 
 class LeNet(nn.Module):
@@ -52,21 +59,28 @@ def resnet18():
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
 
 
+def network():
+    if MODEL == "resnet50":
+        import torchvision
+        return torchvision.models.resnet50()
+    return LeNet() if MODEL == "lenet" else resnet18()
+
+
 def pytorch(compiled):
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
-    net = (LeNet() if MODEL == "lenet" else resnet18()).cuda()
+    net = network().cuda()
     if BF16:
         net = net.to(memory_format=torch.channels_last)
     forward = torch.compile(net) if compiled else net
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
-    images = torch.rand(60000, 1, 28, 28).pin_memory()
-    labels = torch.randint(0, 10, (60000,)).pin_memory()
+    images = torch.rand(SAMPLES, *SHAPE).pin_memory()
+    labels = torch.randint(0, CLASSES, (SAMPLES,)).pin_memory()
     for step in range(STEPS + WARM_UP):
         if step == WARM_UP:
             torch.cuda.synchronize()
             start = time.perf_counter()
-        at = step * BATCH % 59000
+        at = step * BATCH % (SAMPLES - BATCH + 1)
         x = images[at : at + BATCH].cuda(non_blocking=True)
         y = labels[at : at + BATCH].cuda(non_blocking=True)
         optimizer.zero_grad(set_to_none=True)
@@ -80,10 +94,13 @@ def pytorch(compiled):
 
 def dtrain(turn, graph):
     run = f"{os.environ['logs']}/run-speed-{MODEL}-{graph}-{turn}"
+    data = ["--dataset", f"synthetic:3x224x224,{CLASSES},{SAMPLES}"] if MODEL == "resnet50" else []
     subprocess.run(
-        [os.environ["bin"] + "/dtrain", "train", "--device", "cuda", "--data-dir", os.environ["data"], "--model", MODEL, "--precision", "bf16" if BF16 else "fp32",
+        [os.environ["bin"] + "/dtrain", "train", "--device", "cuda", "--data-dir", os.environ["data"], *data, "--model", MODEL,
+         "--precision", "bf16" if BF16 else "fp32",
          "--global-batch-size", str(BATCH), "--lr", "0.05", "--momentum", "0.9", "--max-steps", str(STEPS + WARM_UP),
-         "--log-every", "20", "--eval-every", "0", "--checkpoint-every", "0", "--loader-threads", "2", "--cuda-graph", graph,
+         "--log-every", "20", "--eval-every", "0", "--checkpoint-every", "0", "--cuda-graph", graph,
+         "--loader-threads", "8" if MODEL == "resnet50" else "2",
          "--run-dir", run],
         check=True, stdout=subprocess.DEVNULL)
     with open(f"{run}/metrics.jsonl") as lines:
@@ -92,12 +109,15 @@ def dtrain(turn, graph):
     return rates[len(rates) // 2]
 
 
-graphs, plain, eager, compiled = [], [], [], []
-for turn in range(3):
-    graphs.append(dtrain(turn, "on"))
-    plain.append(dtrain(turn, "off"))
-    eager.append(pytorch(False))
-    compiled.append(pytorch(True))
-with_graph, without, theirs, best = (sorted(rates)[1] for rates in (graphs, plain, eager, compiled))
-print(f"{MODEL}: dtrain {with_graph:,.0f} images/s as a graph, {without:,.0f} step by step; PyTorch {torch.__version__} eager {theirs:,.0f}, "
-      f"compiled {best:,.0f}: as a graph {with_graph / theirs:.2f} and {with_graph / best:.2f} times")
+ways = {"dtrain as a graph": lambda turn: dtrain(turn, "on"), "step by step": lambda turn: dtrain(turn, "off"),
+        f"PyTorch {torch.__version__} eager": lambda _: pytorch(False)}
+if not arguments.eager_only:
+    ways["compiled"] = lambda _: pytorch(True)
+rates = {way: [] for way in ways}
+for turn in range(arguments.rounds):
+    for way, measure in ways.items():
+        rates[way].append(measure(turn))
+medians = {way: sorted(found)[len(found) // 2] for way, found in rates.items()}
+best = max(rate for way, rate in medians.items() if way in ("compiled", list(ways)[2]))
+print(f"{MODEL}, images/s: " + ", ".join(f"{way} {rate:,.0f}" for way, rate in medians.items())
+      + f": as a graph {medians['dtrain as a graph'] / best:.2f} times PyTorch's best")

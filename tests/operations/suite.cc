@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <set>
 
@@ -14,7 +15,14 @@
 namespace dtrain::test {
 namespace {
 
-const char* const kFolder = DTRAIN_OPERATIONS_DIR;
+/// Where the table's files are, on the machine that runs the tests: it need not be the one that built them.
+const std::string& folder() {
+  static const std::string kFolder = [] {
+    const char* const given = std::getenv("DTRAIN_OPERATIONS_DIR");
+    return std::string(given != nullptr ? given : DTRAIN_OPERATIONS_DIR);
+  }();
+  return kFolder;
+}
 
 /// Results that should be 0 are what rounding leaves of terms of about 1.
 constexpr double kLeast = 0.1;
@@ -65,13 +73,13 @@ const std::vector<FixedCase>& fixed_cases() {
   static const std::vector<FixedCase> kCases = [] {
     std::vector<FixedCase> cases;
     std::set<std::string> names;
-    std::ifstream file(std::string(kFolder) + "/cases.jsonl");
+    std::ifstream file(folder() + "/cases.jsonl");
     for (std::string line; std::getline(file, line);) {
       cases.push_back(parsed(line));
       if (!names.insert(name_of_case(cases.back())).second)
         throw Error("cases.jsonl: two cases are called " + cases.back().name);
     }
-    if (cases.empty()) throw Error(std::string("cannot read ") + kFolder + "/cases.jsonl");
+    if (cases.empty()) throw Error(std::string("cannot read ") + folder() + "/cases.jsonl");
     return cases;
   }();
   return kCases;
@@ -99,7 +107,7 @@ Values values_of(const FixedCase& fixed, const std::shared_ptr<Device>& device, 
 }
 
 Values recorded_values(const FixedCase& c) {
-  static const Golden kRecorded(std::string(kFolder) + "/recorded.safetensors");
+  static const Golden kRecorded(folder() + "/recorded.safetensors");
   Values values;
   for (const std::string& key : kRecorded.names()) {
     if (key.starts_with(c.name + "/")) values[key.substr(c.name.size() + 1)] = kRecorded.numbers(key);

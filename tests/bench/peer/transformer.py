@@ -1,10 +1,11 @@
 """A small GPT beside PyTorch, one process of one thread each, in turns: the median time of a training step, without the first
-two, and the peak memory. AdamW, bytes, causal attention. A busy machine makes these figures worthless.
+ones, and the peak memory. AdamW, bytes, causal attention. A busy machine makes these figures worthless.
 
 usage: transformer.py [--precision fp32|bf16] [--width 256] [--heads 8] [--layers 4] [--context 256] [--batch 8] [--steps 14]
-                      [--rounds 3] [--compile] [--gpt2] [--cpu]
+                      [--rounds 3] [--compile] [--gpt2] [--cpu] [--device cpu|cuda]
   --gpt2   GPT-2 of 124 M parameters (50,257 words, 12 layers) instead; the context and the batch as they are given
-  --cpu    CPU seconds instead of seconds, for a machine that is busy: those of all steps less those of the first two
+  --cpu    CPU seconds instead of seconds, for a machine that is busy: those of all steps less those of the first ones
+  --device cuda: on the GPU, its memory; PyTorch's steps are timed by events, with the fused AdamW, and wait for nothing
 DTRAIN_BIN: where dtrain is (default build/release/bin). Run it with a Python that has torch.
 """
 import argparse
@@ -18,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-WARM_UP = 2  # steps that are not counted
+WARM_UP = {"cpu": 2, "cuda": 12}  # steps that are not counted
 
 
 def parse_arguments():
@@ -29,14 +30,16 @@ def parse_arguments():
     p.add_argument("--gpt2", action="store_true", help="GPT-2 of 124 M parameters")
     p.add_argument("--cpu", action="store_true", help="CPU seconds instead of seconds")
     p.add_argument("--compile", action="store_true", help="also PyTorch with torch.compile")
+    p.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     p.add_argument("--peer", choices=["eager", "compiled"], help=argparse.SUPPRESS)  # this process is PyTorch's run
     p.add_argument("--text", help=argparse.SUPPRESS)
     p.add_argument("--run-dir", help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.gpt2:
         a.width, a.heads, a.layers = 768, 12, 12
-    if a.steps < (1 if a.peer else WARM_UP + 1) or a.rounds < 1:
-        p.error(f"expected more than {WARM_UP} steps and at least one round")
+    a.warm_up = WARM_UP[a.device]
+    if a.steps < (1 if a.peer else a.warm_up + 2) or a.rounds < 1:
+        p.error(f"expected more than {a.warm_up + 1} steps and at least one round")
     return a
 
 
@@ -75,21 +78,33 @@ def train_peer(a):
     torch.set_num_threads(1)
     torch.manual_seed(0)
     text = torch.frombuffer(bytearray(Path(a.text).read_bytes()), dtype=torch.uint8).long()
-    net = Gpt()
+    net = Gpt().to(a.device)
     step_of = torch.compile(net) if a.peer == "compiled" else net
-    optimizer = torch.optim.AdamW(net.parameters(), 1e-3)
-    times = []
+    optimizer = torch.optim.AdamW(net.parameters(), 1e-3, fused=a.device == "cuda")
+    ends = []
     for _ in range(a.steps):
         starts = torch.randint(len(text) - a.context - 1, (a.batch,)).tolist()
         tokens = torch.stack([text[s : s + a.context + 1] for s in starts])
-        with torch.autocast("cpu", torch.bfloat16, enabled=a.precision == "bf16"):
+        if a.device == "cuda":
+            tokens = tokens.pin_memory().to(a.device, non_blocking=True)
+        with torch.autocast(a.device, torch.bfloat16, enabled=a.precision == "bf16"):
             loss = F.cross_entropy(step_of(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        loss.item()
-        times.append(json.dumps({"event": "step", "time": time.time()}))
-    Path(a.run_dir, "metrics.jsonl").write_text("\n".join(times))
+        if a.device == "cuda":
+            ends.append(torch.cuda.Event(enable_timing=True))
+            ends[-1].record()
+        else:
+            loss.item()
+            ends.append(time.time())
+    memory = 0
+    if a.device == "cuda":
+        torch.cuda.synchronize()
+        ends = [ends[0].elapsed_time(end) / 1e3 for end in ends]
+        memory = torch.cuda.max_memory_allocated()
+    Path(a.run_dir, "metrics.jsonl").write_text(
+        "\n".join(json.dumps({"event": "step", "time": end, "peak_allocated_bytes": memory}) for end in ends))
 
 
 def dtrain_command(a, folder, run_dir, steps):
@@ -97,12 +112,12 @@ def dtrain_command(a, folder, run_dir, steps):
     return [str(Path(os.environ.get("DTRAIN_BIN", "build/release/bin")) / "dtrain"), "train", "--model", *(["gpt2"] if a.gpt2 else small),
             "--dataset", f"text:text,context={a.context}", "--data-dir", folder,
             "--batch-size", str(a.batch), "--max-steps", str(steps), "--optimizer", "adamw", "--lr", "1e-3", "--precision", a.precision,
-            "--device", "cpu", "--threads", "1", "--log-every", "1", "--eval-every", "0", "--checkpoint-every", "0", "--resume", "never",
-            "--run-dir", run_dir]
+            "--device", a.device, "--threads", "1", "--log-every", "1", "--eval-every", "0", "--checkpoint-every", "0",
+            "--resume", "never", "--run-dir", run_dir]
 
 
 def peer_command(a, kind, folder, run_dir, steps):
-    shape = [f"--{name}={getattr(a, name)}" for name in ("width", "heads", "layers", "context", "batch", "precision")]
+    shape = [f"--{name}={getattr(a, name)}" for name in ("width", "heads", "layers", "context", "batch", "precision", "device")]
     return [sys.executable, __file__, "--peer", kind, "--text", f"{folder}/text", f"--steps={steps}", "--run-dir", run_dir, *shape,
             *["--gpt2"] * a.gpt2]
 
@@ -118,10 +133,13 @@ def run(command):
     return usage
 
 
-def seconds_of_steps(run_dir):
+def steps_of(run_dir, warm_up):
+    """(median seconds of a step, the peak MiB that its log speaks of)."""
     lines = [json.loads(line) for line in Path(run_dir, "metrics.jsonl").read_text().splitlines()]
-    times = [line["time"] for line in lines if line.get("event") == "step"][WARM_UP - 1 :]
-    return statistics.median(after - before for before, after in zip(times, times[1:]))
+    steps = [line for line in lines if line.get("event") == "step"]
+    times = [line["time"] for line in steps][warm_up - 1 :]
+    seconds = statistics.median(after - before for before, after in zip(times, times[1:]))
+    return seconds, steps[-1].get("peak_allocated_bytes", 0) / 2**20
 
 
 def measure(a, command, folder):
@@ -129,10 +147,11 @@ def measure(a, command, folder):
     run_dir = tempfile.mkdtemp(dir=folder)
     usage = run(command(run_dir, a.steps))
     if not a.cpu:
-        return seconds_of_steps(run_dir), usage.ru_maxrss / 1024
-    first = run(command(tempfile.mkdtemp(dir=folder), WARM_UP))
+        seconds, allocated = steps_of(run_dir, a.warm_up)
+        return seconds, allocated if a.device == "cuda" else usage.ru_maxrss / 1024
+    first = run(command(tempfile.mkdtemp(dir=folder), a.warm_up))
     used = [u.ru_utime + u.ru_stime for u in (first, usage)]
-    return (used[1] - used[0]) / (a.steps - WARM_UP), usage.ru_maxrss / 1024
+    return (used[1] - used[0]) / (a.steps - a.warm_up), usage.ru_maxrss / 1024
 
 
 def main():
@@ -149,8 +168,8 @@ def main():
         for _ in range(a.rounds):
             for name, command in ways.items():
                 found[name].append(measure(a, command, folder))
-    print(f"{a.precision}: width {a.width}, {a.heads} heads, {a.layers} layers, context {a.context}, batch {a.batch}"
-          f"{', 50,257 words' if a.gpt2 else ''}; {'CPU seconds; ' if a.cpu else ''}median of {a.rounds}")
+    print(f"{a.device}, {a.precision}: width {a.width}, {a.heads} heads, {a.layers} layers, context {a.context}, "
+          f"batch {a.batch}{', 50,257 words' if a.gpt2 else ''}; {'CPU seconds; ' if a.cpu else ''}median of {a.rounds}")
     ours = statistics.median(seconds for seconds, _ in found["dtrain"])
     for name, rounds in found.items():
         seconds = [s for s, _ in rounds]
