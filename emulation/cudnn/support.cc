@@ -63,25 +63,4 @@ std::vector<Algorithm> algorithms(Pass pass, const Convolution& c) {
   return found;
 }
 
-std::vector<FusionEngine> engines(const Fusion& fusion) {
-  const Convolution& c = fusion.convolution;
-  constexpr std::int64_t kVectorBytes = 16;
-  if (!fits(c) || c.groups != 1 || is_taken_away("statistics", c.input.type)) return {};
-  // Tensor cores take vectors of channels, so that packed NHWC is what they need.
-  if (fusion.alignment % kVectorBytes != 0) return {};
-  for (const Image* const image : {&c.input, &c.filter, &c.output}) {
-    const std::int64_t channels = image->extent[1], width = image->extent[3];
-    const bool packed = image->step[1] == 1 && image->step[3] == channels &&
-                        image->step[2] == channels * width &&
-                        image->step[0] == channels * width * image->extent[2];
-    if (!packed || channels * static_cast<std::int64_t>(size_of(image->type)) % kVectorBytes != 0) return {};
-  }
-  const cudnnBackendNumericalNote_t tensor_core = CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
-  // Here too the fastest adds atomically; one loses digits between its tiles, and one turns out not to fit.
-  return {{0, {tensor_core, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC}, 0, true, false},
-          {1, {tensor_core, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION}, 0, true, false},
-          {2, {tensor_core}, 0, false, true},
-          {3, {tensor_core}, 8192, false, false}};
-}
-
 }  // namespace emulation

@@ -7,7 +7,6 @@
 
 #include <vector>
 
-#include "emulation/cudnn/fusion.h"
 #include "emulation/math/convolution.h"
 
 namespace emulation {
@@ -23,8 +22,5 @@ struct Algorithm {
 
 /// Best first; empty: refused. `refused` names passes and types that a user has taken away (…CUDNN_REFUSES).
 std::vector<Algorithm> algorithms(Pass pass, const Convolution& convolution);
-
-/// What does that fusion, best first; empty: refused. Its name among what is taken away is `statistics`.
-std::vector<FusionEngine> engines(const Fusion& fusion);
 
 }  // namespace emulation

@@ -84,6 +84,9 @@ void launch_kernel(const char* name, dim3 grid, dim3 block, std::size_t dynamic_
 #define __shared__ static
 #undef __constant__
 #define __constant__ static
+#ifndef __launch_bounds__
+#define __launch_bounds__(...)  // how many registers a thread may take
+#endif
 #ifndef warpSize
 #define warpSize 32
 #endif

@@ -136,9 +136,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, con
 struct BatchNormTensors {
   Tensor weight, bias, running_mean, running_var;
 };
-/// batch_norm(conv2d(x, w, conv_bias, geometry), …, residual) in training. A GPU gathers the statistics while
-/// it convolves, where its library does that (docs/decisions/039-statistics-in-the-convolution.md): in 16
-/// bits, with sums in float.
+/// batch_norm(conv2d(x, w, conv_bias, geometry), …, residual) in training.
 Tensor conv2d_batch_norm(const Tensor& x, const Tensor& w, const Tensor& conv_bias,
                          const Conv2dGeometry& geometry, const BatchNormTensors& norm,
                          const BatchNormRule& rule, const Tensor& residual = {});

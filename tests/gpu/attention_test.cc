@@ -74,5 +74,17 @@ TEST_F(GpuAttention, WithMasks) {
   check({2, 1, 2, 34, 16}, 34, 16, {.scale = 0.25, .causal = true}, {.drops = true}, "dropout");
 }
 
+// Widths of multiples of 8 go to the matrix units where elements have 16 bits: several blocks of 64 rows and
+// tiles of the others, the last of each in part.
+TEST_F(GpuAttention, OnMatrixUnits) {
+  check({1, 2, 2, 150, 24}, 150, 40, {.scale = 0.25, .causal = true}, {}, "causal, heads that share keys");
+  check({2, 1, 1, 70, 64}, 100, 64, {.scale = 0.125}, {.lengths = true}, "lengths");
+  check({1, 1, 2, 20, 128}, 90, 72, {.scale = 0.125, .causal = true, .first_query = 70}, {},
+        "wide, behind a cache");
+  check({2, 1, 1, 72, 16}, 72, 16, {.scale = 0.25, .causal = true}, {.segments = true, .drops = true},
+        "documents and dropout");
+  check({1, 1, 2, 66, 96}, 67, 8, {.scale = 0.125}, {.bias = true}, "wide, a bias");
+}
+
 }  // namespace
 }  // namespace dtrain::test

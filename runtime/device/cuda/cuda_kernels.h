@@ -28,8 +28,6 @@ class CudaKernels final : public Kernels {
   void channel_sums(const View& grad, const View& out);
   /// conv2d without activation that also gives each channel's sum of the output and of its squares, [O] each.
   /// False, with nothing written, where nothing does that.
-  bool conv2d_with_sums(const Conv2dGeometry& geometry, const View& input, const View& weight,
-                        const View& bias, const View& output, float* sums, float* squares);
 
   Context context_;
   std::unique_ptr<MatmulPlans> matmuls_;

@@ -1,5 +1,5 @@
-// Kernels that work on rows: argmax, gathers, and the softmax losses. One warp a row; sums of exponentials
-// are accumulated with a double's digits, as on the CPU.
+// Kernels that work on rows: argmax, gathers, and the softmax losses. One warp a row, or a block where it is
+// long; sums of exponentials are accumulated with a double's digits, as on the CPU.
 #include "runtime/device/cuda/cuda_kernels.h"
 #include "runtime/device/cuda/elementwise/layout.h"
 #include "runtime/device/cuda/float_pair.cuh"
@@ -108,22 +108,57 @@ __global__ void select_kernel(std::int64_t count, Layout<2> row, Divisor by_row,
   }
 }
 
-/// A thread takes one place in the row and goes through the rows in index order.
+/// A block takes an index that none before it equals, and all its rows in their order: each is added to what
+/// the row of `out` has been rounded to. Comparing indices costs count² / 2, of which a GPU does 10^12 a
+/// second.
 template <class T>
 __global__ void add_kernel(std::int64_t count, Layout<2> row, const std::int64_t* index,
                            std::int64_t index_step, std::int64_t limit, std::int64_t out_step,
                            std::int64_t in_step, const T* in, T* out, FaultRecord* faults) {
-  for (std::int64_t e = first_item(); e < row.count; e += item_step()) {
-    std::int64_t at[2];
-    row.locate(e, at);
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t chosen = index[i * index_step];
-      if (chosen < 0 || chosen >= limit) {
-        note_fault(faults, FaultKind::index_add, i, chosen, limit);
-        continue;
+  constexpr int kPlaces = 4;  // of the row, a thread
+  __shared__ unsigned equal[kThreads / kWarp];
+  const int thread = static_cast<int>(threadIdx.x);
+  for (std::int64_t i = blockIdx.x; i < count; i += gridDim.x) {
+    const std::int64_t chosen = index[i * index_step];
+    if (chosen < 0 || chosen >= limit) {
+      if (thread == 0) note_fault(faults, FaultKind::index_add, i, chosen, limit);
+      continue;
+    }
+    bool is_behind = false;
+    for (std::int64_t j = thread; j < i && !is_behind; j += kThreads)
+      is_behind = index[j * index_step] == chosen;
+    if (__syncthreads_or(is_behind)) continue;
+    for (std::int64_t first = 0; first < row.count; first += kPlaces * kThreads) {
+      std::int64_t at[kPlaces][2] = {};
+      T sums[kPlaces] = {};
+      const auto for_places = [&](auto use) {
+#pragma unroll
+        for (int p = 0; p < kPlaces; ++p) {
+          if (first + p * kThreads + thread < row.count) use(sums[p], at[p]);
+        }
+      };
+#pragma unroll
+      for (int p = 0; p < kPlaces; ++p) {
+        const std::int64_t place = first + p * kThreads + thread;
+        if (place < row.count) row.locate(place, at[p]);
       }
-      T& to = out[chosen * out_step + at[0]];
-      to = cast<T>(load(to) + load(in[i * in_step + at[1]]));
+      for_places([&](T& sum, const std::int64_t(&place)[2]) { sum = out[chosen * out_step + place[0]]; });
+      for (std::int64_t base = i; base < count; base += kThreads) {
+        const std::int64_t j = base + thread;
+        const unsigned found = __ballot_sync(kAllLanes, j < count && index[j * index_step] == chosen);
+        if (lane() == 0) equal[thread / kWarp] = found;
+        __syncthreads();
+        for (int warp = 0; warp < kThreads / kWarp; ++warp) {
+          for (unsigned left = equal[warp]; left != 0; left &= left - 1) {
+            const T* const from = in + (base + warp * kWarp + __ffs(static_cast<int>(left)) - 1) * in_step;
+            for_places([&](T& sum, const std::int64_t(&place)[2]) {
+              sum = cast<T>(load(sum) + load(from[place[1]]));
+            });
+          }
+        }
+        __syncthreads();  // `equal` is written again
+      }
+      for_places([&](T& sum, const std::int64_t(&place)[2]) { out[chosen * out_step + place[0]] = sum; });
     }
   }
 }
@@ -169,6 +204,23 @@ struct SumOfExponentials {
     const C most = warp_max(largest);
     return {most, warp_sum(scaled(sum, exp(largest - most)))};
   }
+  /// All threads' of a block of kWarps warps together, for all threads.
+  template <int kWarps>
+  __device__ SumOfExponentials of_block() const {
+    if constexpr (kWarps == 1) {
+      return of_warp();
+    } else {
+      __shared__ C largest_of[kWarps];
+      __shared__ Sum sum_of[kWarps];
+      const SumOfExponentials near = of_warp();
+      __syncthreads();  // what was here is read
+      if (lane() == 0) largest_of[threadIdx.x / kWarp] = near.largest, sum_of[threadIdx.x / kWarp] = near.sum;
+      __syncthreads();
+      SumOfExponentials one;
+      if (lane() < kWarps) one.largest = largest_of[lane()], one.sum = sum_of[lane()];
+      return one.of_warp();
+    }
+  }
 
  private:
   static __device__ double scaled(double sum, double factor) { return sum * factor; }
@@ -178,22 +230,28 @@ struct SumOfExponentials {
 };
 
 constexpr int kKept = 8;  // elements of a row that a lane keeps: of up to 256 columns a row is read once
+constexpr int kWarpsOfLongRow = 16, kLongRow = 2048;
 
-/// With `target`, also the loss of each row.
-template <class T>
+/// kWarps warps take a row: one of several in a block, or a whole block. With `target`, also the loss of each
+/// row.
+template <class T, int kWarps>
 __global__ void log_softmax_kernel(std::int64_t rows, std::int64_t columns, Matrix<const T> in, Matrix<T> out,
                                    const std::int64_t* target, std::int64_t target_step, Ignored ignored,
                                    T* losses, std::int64_t loss_step, FaultRecord* faults) {
   using C = Compute<T>;
-  for (std::int64_t r = first_row(); r < rows; r += row_step()) {
-    const auto row = read_row<kKept>(lane(), columns, kWarp, [&](std::int64_t c) { return in(r, c); });
+  const std::int64_t first = kWarps == 1 ? first_row() : blockIdx.x,
+                     step = kWarps == 1 ? row_step() : gridDim.x;
+  const int place = kWarps == 1 ? lane() : static_cast<int>(threadIdx.x);
+  for (std::int64_t r = first; r < rows; r += step) {
+    const auto row =
+        read_row<kKept>(place, columns, kWarps * kWarp, [&](std::int64_t c) { return in(r, c); });
     SumOfExponentials<C> own;
     row.pass([&](const T& x, std::int64_t) { own.take(load(x)); });
-    const SumOfExponentials<C> all = own.of_warp();
+    const SumOfExponentials<C> all = own.template of_block<kWarps>();
     const auto log_sum = logarithm(all.sum);
     const auto log_prob = [&](const T& x) { return cast<T>(log_probability(load(x), all.largest, log_sum)); };
     row.pass([&](const T& x, std::int64_t c) { out(r, c) = log_prob(x); });
-    if (target == nullptr || lane() != 0) continue;
+    if (target == nullptr || place != 0) continue;
     const std::int64_t wanted = target[r * target_step];
     if (ignored(wanted)) {
       losses[r * loss_step] = cast<T>(0.0F);
@@ -237,10 +295,16 @@ template <class T>
 void run_log_softmax(const Context& context, const View& in, const View& out, const View& target,
                      Ignored ignored, const View& losses) {
   const bool with_loss = target.data != nullptr;
-  DTRAIN_LAUNCH("log_softmax", context.stream, blocks_for_rows(context, in.shape[0]), kThreads,
-                log_softmax_kernel<T>, in.shape[0], in.shape[1], Matrix<const T>(in), Matrix<T>(out),
-                target.as<const std::int64_t>(), with_loss ? target.strides[0] : 0, ignored, losses.as<T>(),
-                with_loss ? losses.strides[0] : 0, context.faults.record());
+  const auto launch = [&](unsigned blocks, auto warps) {
+    constexpr int kWarps = decltype(warps)::value;
+    DTRAIN_LAUNCH("log_softmax", context.stream, blocks, kWarps == 1 ? kThreads : kWarps * kWarp,
+                  (log_softmax_kernel<T, kWarps>), in.shape[0], in.shape[1], Matrix<const T>(in),
+                  Matrix<T>(out), target.as<const std::int64_t>(), with_loss ? target.strides[0] : 0, ignored,
+                  losses.as<T>(), with_loss ? losses.strides[0] : 0, context.faults.record());
+  };
+  if (in.shape[1] < kLongRow)
+    return launch(blocks_for_rows(context, in.shape[0]), std::integral_constant<int, 1>());
+  launch(blocks_for(context, in.shape[0], 1), std::integral_constant<int, kWarpsOfLongRow>());
 }
 
 }  // namespace
@@ -274,9 +338,10 @@ void CudaKernels::index_add(const View& in, const View& index, const View& out) 
   const Layout<2> row = make_layout<2>(tail(in.shape), {tail(out.strides), tail(in.strides)});
   dispatch_floating("index_add", in.dtype, [&](auto tag) {
     using T = decltype(tag);
-    DTRAIN_LAUNCH("index_add", context_.stream, blocks_for(context_, row.count), kThreads, add_kernel<T>,
-                  index.shape[0], row, index.as<const std::int64_t>(), index.strides[0], out.shape[0],
-                  out.strides[0], in.strides[0], in.as<const T>(), out.as<T>(), context_.faults.record());
+    DTRAIN_LAUNCH("index_add", context_.stream, blocks_for(context_, index.shape[0], 1), kThreads,
+                  add_kernel<T>, index.shape[0], row, index.as<const std::int64_t>(), index.strides[0],
+                  out.shape[0], out.strides[0], in.strides[0], in.as<const T>(), out.as<T>(),
+                  context_.faults.record());
   });
 }
 

@@ -1,6 +1,7 @@
 // Attention forward (Dao et al., "FlashAttention", 2022): a warp has a query and goes through the keys, 32 at
-// a time, with a softmax that is corrected as it goes.
+// a time, with a softmax that is corrected as it goes. What the matrix units take goes to tiles.cu.
 #include "runtime/device/cuda/attention/heads.cuh"
+#include "runtime/device/cuda/attention/tiles.h"
 
 namespace dtrain::cuda {
 namespace {
@@ -54,6 +55,9 @@ __global__ void attention_kernel(Call<Compute<T>> call, Heads<const T> query, He
 void CudaKernels::attention(const AttentionRule& rule, const AttentionMasks& masks, const View& query,
                             const View& key, const View& value, const View& output, const View& log_sums) {
   if (log_sums.numel() == 0) return;
+  if (attention::suits_matrix_units({&query, &key, &value, &output})) {
+    return attention::attention_by_tiles(context_, rule, masks, query, key, value, output, log_sums);
+  }
   dispatch_floating("attention", query.dtype, [&](auto tag) {
     using T = decltype(tag);
     using C = Compute<T>;

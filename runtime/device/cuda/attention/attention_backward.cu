@@ -1,6 +1,8 @@
 // Gradients of attention, the weights computed again from the log-sums: a warp has a query, for the gradients
-// of queries, or a key, for those of keys and values. No sum depends on the order of threads.
+// of queries, or a key, for those of keys and values. No sum depends on the order of threads. What the matrix
+// units take goes to tiles_backward.cu.
 #include "runtime/device/cuda/attention/heads.cuh"
+#include "runtime/device/cuda/attention/tiles.h"
 
 namespace dtrain::cuda {
 namespace {
@@ -114,6 +116,11 @@ void CudaKernels::attention_backward(const AttentionRule& rule, const AttentionM
                                      const View& query, const View& key, const View& value,
                                      const View& output, const View& log_sums, const View& grad_output,
                                      const View& grad_query, const View& grad_key, const View& grad_value) {
+  if (attention::suits_matrix_units(
+          {&query, &key, &value, &output, &grad_output, &grad_query, &grad_key, &grad_value})) {
+    return attention::attention_backward_by_tiles(context_, rule, masks, query, key, value, output, log_sums,
+                                                  grad_output, grad_query, grad_key, grad_value);
+  }
   dispatch_floating("attention_backward", query.dtype, [&](auto tag) {
     using T = decltype(tag);
     using C = Compute<T>;

@@ -79,17 +79,6 @@ void CudaKernels::conv2d(const Conv2dGeometry& geometry, const View& input, cons
   direct_conv2d(context_, geometry, input, weight, bias, activation, output);
 }
 
-bool CudaKernels::conv2d_with_sums(const Conv2dGeometry& geometry, const View& input, const View& weight,
-                                   const View& bias, const View& output, float* sums, float* squares) {
-  const bool dense_bias = bias.data == nullptr || bias.strides[0] == 1;
-  if (!fits_cudnn(input, output) || output.numel() == 0 || !output.is_channels_last() || !dense_bias)
-    return false;
-  const ConvKey key = make_conv_key(ConvPass::forward, geometry, input, weight, output);
-  if (!convolutions_->gives_sums(key, bias)) return false;
-  const ChannelsLast x(*this, context_.memory, input, true), w(*this, context_.memory, weight, true);
-  return convolutions_->forward_with_sums(key, x.view(), w.view(), bias, output, sums, squares);
-}
-
 void CudaKernels::conv2d_backward_input(const Conv2dGeometry& geometry, const View& grad_output,
                                         const View& weight, const View& grad_input) {
   if (grad_input.numel() == 0) return;

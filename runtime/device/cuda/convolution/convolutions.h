@@ -53,14 +53,6 @@ class Convolutions {
   bool backward_weight(const ConvKey& key, const View& input, const View& grad_output,
                        const View& grad_weight);
 
-  /// Whether cuDNN convolves `key` (forward), adds the bias (dtype of its own; null data: none) and gathers
-  /// statistics in one kernel. Says so once where it does not. Queues nothing.
-  bool gives_sums(const ConvKey& key, const View& bias);
-  /// Does that, where gives_sums(): each channel's sum of the output, and of its squares, [O] each. The bias
-  /// is dense. False, having queued nothing, where an array is not aligned to 16 bytes.
-  bool forward_with_sums(const ConvKey& key, const View& input, const View& weight, const View& bias,
-                         const View& output, float* sums, float* squares);
-
  private:
   class Plans;
   std::unique_ptr<Plans> plans_;

@@ -4,7 +4,6 @@
 #include <optional>
 #include <unordered_map>
 
-#include "runtime/device/cuda/convolution/cudnn_graph.h"
 #include "runtime/device/cuda/convolution/cudnn_plan.h"
 #include "runtime/device/cuda/notices.h"
 
@@ -70,19 +69,6 @@ class Convolutions::Plans {
                   std::to_string(plan.algorithm) + " is used, which its heuristic names");
     }
     return plans_.emplace(key, std::move(plan)).first->second;
-  }
-
-  /// The plan with statistics; made the first time, and its refusal said.
-  ConvSumsPlan& sums_plan(const ConvSumsKey& key) {
-    const auto found = sums_plans_.find(key);
-    if (found != sums_plans_.end()) return found->second;
-    ConvSumsPlan plan = plan_conv_sums(handle(), key, kMostWorkspaceBytes);
-    if (!plan.plan) refuse_sums(key, plan.refusal);
-    return sums_plans_.emplace(key, std::move(plan)).first->second;
-  }
-  static void refuse_sums(const ConvSumsKey& key, const std::string& answer) {
-    give_notice("cuDNN does not gather batch norm's statistics in " + describe(key.convolution) + " (" +
-                answer + "): batch norm reads the output once more");
   }
 
   bool has(const ConvKey& key) const { return plans_.contains(key); }
@@ -177,7 +163,6 @@ class Convolutions::Plans {
   UniqueDnn handle_;
   UniqueActivation identity_;
   std::unordered_map<ConvKey, ConvPlan, ConvKeyHash> plans_;
-  std::unordered_map<ConvSumsKey, ConvSumsPlan, ConvSumsKeyHash> sums_plans_;
 };
 
 Convolutions::Convolutions(const Context& context) : plans_(std::make_unique<Plans>(context)) {}
@@ -240,35 +225,6 @@ bool Convolutions::backward_weight(const ConvKey& key, const View& input, const 
             workspace.data(), plan.workspace_bytes, &kZero, plan.weight.get(), grad_weight.data),
         "convolve back to the weight");
   return true;
-}
-
-namespace {
-
-ConvSumsKey sums_key(const ConvKey& key, const View& bias) {
-  return {key, bias.data == nullptr ? std::nullopt : std::optional(bias.dtype)};
-}
-
-}  // namespace
-
-bool Convolutions::gives_sums(const ConvKey& key, const View& bias) {
-  // In full precision nothing does it: the engines that fuse use tensor cores.
-  if (key.dtype == DType::f32 && !plans_->context().options.tf32) return false;
-  return static_cast<bool>(plans_->sums_plan(sums_key(key, bias)).plan);
-}
-
-bool Convolutions::forward_with_sums(const ConvKey& key, const View& input, const View& weight,
-                                     const View& bias, const View& output, float* sums, float* squares) {
-  const ConvSumsArrays arrays{input.data, weight.data, bias.data, output.data, sums, squares};
-  for (const void* const array :
-       std::initializer_list<const void*>{input.data, weight.data, bias.data, output.data, sums, squares}) {
-    if (reinterpret_cast<std::uintptr_t>(array) % kSumsAlignment != 0) return false;
-  }
-  ConvSumsPlan& plan = plans_->sums_plan(sums_key(key, bias));
-  const Scratch workspace(plans_->context().memory, plan.workspace_bytes);
-  if (run_conv_sums(plans_->handle(), plan, arrays, workspace.data())) return true;
-  Plans::refuse_sums(sums_key(key, bias), "its plan does not run");
-  plan.plan.reset();
-  return false;
 }
 
 }  // namespace dtrain::cuda

@@ -15,10 +15,5 @@ bool Convolutions::forward(const ConvKey&, const View&, const View&, const View&
 bool Convolutions::backward_input(const ConvKey&, const View&, const View&, const View&) { return false; }
 bool Convolutions::add_backward_input(const ConvKey&, const View&, const View&, const View&) { return false; }
 bool Convolutions::backward_weight(const ConvKey&, const View&, const View&, const View&) { return false; }
-bool Convolutions::gives_sums(const ConvKey&, const View&) { return false; }
-bool Convolutions::forward_with_sums(const ConvKey&, const View&, const View&, const View&, const View&,
-                                     float*, float*) {
-  return false;
-}
 
 }  // namespace dtrain::cuda

@@ -42,18 +42,6 @@ __global__ void running_map_kernel(std::int64_t channels, BatchNormRule rule, Ch
   }
 }
 
-/// Statistics and map, from each channel's sum and that of its squares over `count` values.
-template <class C>
-__global__ void sums_map_kernel(std::int64_t channels, double count, BatchNormRule rule, const float* sums,
-                                const float* squares, ChannelArrays<C> at, C* map) {
-  for (std::int64_t c = first_item(); c < channels; c += item_step()) {
-    const double mean = static_cast<double>(sums[c]) / count;
-    const double variance = static_cast<double>(squares[c]) / count - mean * mean;
-    at.set_statistics(c, rule, count, mean, variance < 0 ? 0.0 : variance);  // NaN stays
-    at.set_map(c, channels, at.mean[c], at.inv_std[c], map);
-  }
-}
-
 }  // namespace
 
 void CudaKernels::batch_norm(const BatchNormRule& rule, const BatchNormChannels& channels, const View& input,
@@ -78,25 +66,8 @@ void CudaKernels::conv2d_batch_norm(const Conv2dGeometry& geometry, const View& 
                                     const View& bias, const View& convolved, const BatchNormRule& rule,
                                     const BatchNormChannels& channels, const View& residual,
                                     const View& output) {
-  constexpr std::string_view kName = "conv2d_batch_norm";
-  const std::int64_t extent = convolved.shape[1], padded = (extent + 3) / 4 * 4;  // each array aligned
-  const Scratch sums(context_.memory, static_cast<std::size_t>(padded) * 2 * sizeof(float));
-  auto* const sum = static_cast<float*>(sums.data());
-  if (!conv2d_with_sums(geometry, input, weight, bias, convolved, sum, sum + padded)) {
-    conv2d(geometry, input, weight, bias, Activation::none, convolved);
-    return batch_norm(rule, channels, convolved, residual, output);
-  }
-  const Scratch map(context_.memory, static_cast<std::size_t>(extent) * 2 * sizeof(float));
-  auto* const at_map = static_cast<float*>(map.data());
-  const auto count = static_cast<double>(convolved.numel() / extent);
-  DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, extent), kThreads, sums_map_kernel<float>,
-                extent, count, rule, sum, sum + padded, ChannelArrays<float>(channels), at_map);
-  dispatch_floating(kName, input.dtype, [&](auto tag) {
-    using T = decltype(tag);
-    if constexpr (!std::is_same_v<T, double>) {  // cuDNN has not convolved it
-      apply<T>(context_, rule, convolved, at_map, residual, output);
-    }
-  });
+  conv2d(geometry, input, weight, bias, Activation::none, convolved);
+  batch_norm(rule, channels, convolved, residual, output);
 }
 
 void CudaKernels::batch_norm_inference(const BatchNormRule& rule, const BatchNormChannels& channels,

@@ -90,22 +90,34 @@ __global__ void average_kernel(Pool2dGeometry g, Image<const T> in, Image<T> out
   }
 }
 
-template <class T, class Index>
-__global__ void maximum_kernel(Pool2dGeometry g, Image<const T> in, Image<T> out, Image<Index> indices) {
+/// A thread takes V neighbouring channels.
+template <class T, class Index, int V>
+__global__ void maximum_kernel(Pool2dGeometry g, Image<const Pack<T, V>> in, Image<Pack<T, V>> out,
+                               Image<Pack<Index, V>> indices) {
   for (std::int64_t i = first_item(); i < count_of(out); i += item_step()) {
     const Place at = place_of(out, i);
-    auto best = -static_cast<Compute<T>>(INFINITY);
-    std::int64_t best_place = 0;
+    Compute<T> best[V];
+    int best_place[V] = {};
     bool found = false;
-    for_window(g, in, at, [&](const T& element, std::int64_t place) {
-      const auto value = load(element);
-      if (found && !(value > best || value != value)) return;
+#pragma unroll
+    for (int v = 0; v < V; ++v) best[v] = -static_cast<Compute<T>>(INFINITY);
+    for_window(g, in, at, [&](const Pack<T, V>& elements, std::int64_t place) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        const auto value = load(elements.at[v]);
+        if (found && !(value > best[v] || value != value)) continue;
+        best[v] = value;
+        best_place[v] = static_cast<int>(place);
+      }
       found = true;
-      best = value;
-      best_place = place;
     });
-    out(at.n, at.c, at.h, at.w) = cast<T>(best);
-    if (indices.data != nullptr) indices(at.n, at.c, at.h, at.w) = static_cast<Index>(best_place);
+    Pack<T, V> largest;
+    Pack<Index, V> places;
+#pragma unroll
+    for (int v = 0; v < V; ++v)
+      largest.at[v] = cast<T>(best[v]), places.at[v] = static_cast<Index>(best_place[v]);
+    out(at.n, at.c, at.h, at.w) = largest;
+    if (indices.data != nullptr) indices(at.n, at.c, at.h, at.w) = places;
   }
 }
 
@@ -129,21 +141,29 @@ struct Chosen {
   Index index;
 };
 
-template <class T, class Index>
-__global__ void maximum_gradient_kernel(Windows g, Image<const T> grad, Image<const Index> indices,
-                                        Image<T> to) {
+/// A thread takes V neighbouring channels.
+template <class T, class Index, int V>
+__global__ void maximum_gradient_kernel(Windows g, Image<const Pack<T, V>> grad,
+                                        Image<const Pack<Index, V>> indices, Image<Pack<T, V>> to) {
+  using Window = Chosen<Pack<T, V>, Pack<Index, V>>;
   for (std::int64_t i = first_item(); i < count_of(to); i += item_step()) {
     const Place at = place_of(to, i);
-    Compute<T> sum = 0;
+    Compute<T> sums[V] = {};
     for_covering(
         g, grad, at,
         [&](std::int64_t oh, std::int64_t ow) {
-          return Chosen<T, Index>{grad(at.n, at.c, oh, ow), indices(at.n, at.c, oh, ow)};
+          return Window{grad(at.n, at.c, oh, ow), indices(at.n, at.c, oh, ow)};
         },
-        [&](const Chosen<T, Index>& window, std::int64_t place) {
-          if (static_cast<std::int64_t>(window.index) == place) sum += load(window.grad);
+        [&](const Window& window, std::int64_t place) {
+#pragma unroll
+          for (int v = 0; v < V; ++v) {
+            if (static_cast<std::int64_t>(window.index.at[v]) == place) sums[v] += load(window.grad.at[v]);
+          }
         });
-    to(at.n, at.c, at.h, at.w) = cast<T>(sum);
+    Pack<T, V> whole;
+#pragma unroll
+    for (int v = 0; v < V; ++v) whole.at[v] = cast<T>(sums[v]);
+    to(at.n, at.c, at.h, at.w) = whole;
   }
 }
 
@@ -213,6 +233,16 @@ void dispatch_index(std::string_view operation, const View& indices, F&& f) {
   refuse_dtype(operation, indices.dtype);
 }
 
+/// Calls `f` with the channels that a thread takes, as a constant: those of 16 bytes where all views are so
+/// laid out.
+template <class T, class Index, class F>
+void dispatch_packs(std::initializer_list<const View*> images, const View& indices, F&& f) {
+  bool wide = is_in_packs<Index, kWide<T>>(indices);
+  for (const View* image : images) wide = wide && is_in_packs<T, kWide<T>>(*image);
+  if (wide) return f(std::integral_constant<int, kWide<T>>());
+  f(std::integral_constant<int, 1>());
+}
+
 }  // namespace
 
 void CudaKernels::pool2d(const Pool2dGeometry& geometry, const View& input, const View& output,
@@ -229,8 +259,12 @@ void CudaKernels::pool2d(const Pool2dGeometry& geometry, const View& input, cons
     }
     dispatch_index("pool2d indices", indices, [&](auto index_tag) {
       using Index = decltype(index_tag);
-      DTRAIN_LAUNCH(kName, context_.stream, blocks, kThreads, (maximum_kernel<T, Index>), geometry,
-                    Image<const T>(input), Image<T>(output), Image<Index>(indices));
+      dispatch_packs<T, Index>({&input, &output}, indices, [&](auto width) {
+        constexpr int V = decltype(width)::value;
+        DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, output.numel() / V), kThreads,
+                      (maximum_kernel<T, Index, V>), geometry, (in_packs<const Pack<T, V>>(input)),
+                      (in_packs<Pack<T, V>>(output)), (in_packs<Pack<Index, V>>(indices)));
+      });
     });
   });
 }
@@ -249,9 +283,13 @@ void CudaKernels::pool2d_backward(const Pool2dGeometry& geometry, const View& gr
     }
     dispatch_index("pool2d_backward indices", indices, [&](auto index_tag) {
       using Index = decltype(index_tag);
-      DTRAIN_LAUNCH(kName, context_.stream, blocks, kThreads, (maximum_gradient_kernel<T, Index>),
-                    Windows(geometry), Image<const T>(grad_output), Image<const Index>(indices),
-                    Image<T>(grad_input));
+      dispatch_packs<T, Index>({&grad_output, &grad_input}, indices, [&](auto width) {
+        constexpr int V = decltype(width)::value;
+        DTRAIN_LAUNCH(kName, context_.stream, blocks_for(context_, grad_input.numel() / V), kThreads,
+                      (maximum_gradient_kernel<T, Index, V>), Windows(geometry),
+                      (in_packs<const Pack<T, V>>(grad_output)), (in_packs<const Pack<Index, V>>(indices)),
+                      (in_packs<Pack<T, V>>(grad_input)));
+      });
     });
   });
 }

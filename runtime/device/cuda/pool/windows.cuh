@@ -25,6 +25,24 @@ struct Image {
   Divisor by_extent[4];
 };
 
+/// A channels-last image whose elements are V neighbouring channels.
+template <class Packs>
+Image<Packs> in_packs(const View& view) {
+  View packs = view;
+  if (view.data == nullptr) return Image<Packs>(packs);
+  constexpr std::int64_t kChannels = sizeof(Packs) / sizeof(Packs::at[0]);
+  packs.shape[1] /= kChannels;
+  for (const int dim : {0, 2, 3}) packs.strides[dim] /= kChannels;
+  return Image<Packs>(packs);
+}
+/// Whether `view` can be read so.
+template <class T, int V>
+bool is_in_packs(const View& view) {
+  if (view.data == nullptr) return true;
+  if (view.strides[1] != 1 || view.shape[1] % V != 0 || !is_aligned(view.data, V * sizeof(T))) return false;
+  return view.strides[0] % V == 0 && view.strides[2] % V == 0 && view.strides[3] % V == 0;
+}
+
 struct Place {
   std::int64_t n, c, h, w;
 };
