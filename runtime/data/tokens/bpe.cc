@@ -32,7 +32,8 @@ struct Candidate {
 
 }  // namespace
 
-BytePairs::BytePairs(const ByteTokens& bytes, const std::vector<Merge>& merges) : bytes_(bytes) {
+BytePairs::BytePairs(const ByteTokens& bytes, const ByteTokens& last, const std::vector<Merge>& merges)
+    : bytes_(bytes), last_(last) {
   table_.resize(std::bit_ceil(std::max<std::size_t>(2 * merges.size(), 16)));
   mask_ = table_.size() - 1;
   shift_ = 64U - static_cast<unsigned>(std::countr_zero(table_.size()));
@@ -61,8 +62,8 @@ void BytePairs::encode_short(std::string_view word, std::vector<std::int32_t>& t
   std::array<std::int32_t, kShort> symbols;
   std::array<std::uint32_t, kShort> ranks;  // of the symbol and the one behind it
   std::size_t count = 0;
-  for (const char c : word) {
-    const std::int32_t token = bytes_[static_cast<unsigned char>(c)];
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    const std::int32_t token = token_at(word, i);
     if (token >= 0) symbols[count++] = token;
   }
   for (std::size_t i = 0; i + 1 < count; ++i) ranks[i] = find(symbols[i], symbols[i + 1]).rank;
@@ -84,8 +85,8 @@ void BytePairs::encode_short(std::string_view word, std::vector<std::int32_t>& t
 void BytePairs::encode_long(std::string_view word, std::vector<std::int32_t>& tokens) const {
   std::vector<Symbol> symbols;
   symbols.reserve(word.size());
-  for (const char c : word) {
-    const std::int32_t token = bytes_[static_cast<unsigned char>(c)];
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    const std::int32_t token = token_at(word, i);
     if (token < 0) continue;
     const auto at = static_cast<std::int32_t>(symbols.size());
     if (at > 0) symbols.back().behind = at;

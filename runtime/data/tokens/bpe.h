@@ -21,8 +21,8 @@ using ByteTokens = std::array<std::int32_t, 256>;  ///< -1: not in the vocabular
 /// Encodes single words. Immutable: may be used by any number of threads at once.
 class BytePairs {
  public:
-  /// Of two merges of the same neighbours the later one counts.
-  BytePairs(const ByteTokens& bytes, const std::vector<Merge>& merges);
+  /// `last`: what the last byte of a word is. Of two merges of the same neighbours the later one counts.
+  BytePairs(const ByteTokens& bytes, const ByteTokens& last, const std::vector<Merge>& merges);
 
   /// Appends the tokens of `word`. O(n log n) in its bytes.
   void encode(std::string_view word, std::vector<std::int32_t>& tokens) const;
@@ -41,7 +41,11 @@ class BytePairs {
   void encode_short(std::string_view word, std::vector<std::int32_t>& tokens) const;
   void encode_long(std::string_view word, std::vector<std::int32_t>& tokens) const;
 
-  ByteTokens bytes_;
+  std::int32_t token_at(std::string_view word, std::size_t i) const noexcept {
+    return (i + 1 == word.size() ? last_ : bytes_)[static_cast<unsigned char>(word[i])];
+  }
+
+  ByteTokens bytes_, last_;
   std::vector<Entry> table_;  ///< open addressing; at most half full
   std::uint64_t mask_ = 0;
   unsigned shift_ = 0;

@@ -50,7 +50,7 @@ int options_of(Normalization normalization) {
       return UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
     case Normalization::nfkc:
       return UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT;
-    case Normalization::nfkd:
+    default:
       break;
   }
   return UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT;

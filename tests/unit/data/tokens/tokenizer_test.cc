@@ -128,6 +128,60 @@ TEST(Tokenizer, SeveralCutsOneAfterTheOther) {
   EXPECT_THAT(encode(tokenizer, "x1234"), ElementsAre(' ', 'x', ' ', 257, ' ', '4'));
 }
 
+TEST(Tokenizer, TokensThatEndAWord) {
+  SmallTokenizer tokenizer = small();
+  tokenizer.word_end = "</w>";
+  tokenizer.merges = {{"h", "e"}, {"l", "o</w>"}, {"he", "l"}, {"hel", "lo</w>"}};
+  tokenizer.normalizer = R"({"type": "Sequence", "normalizers": [
+      {"type": "Replace", "pattern": {"Regex": "\\s+"}, "content": " "}, {"type": "Lowercase"}]})";
+  tokenizer.pre_tokenizer = R"({"type": "Sequence", "pretokenizers": [
+      {"type": "Split", "pattern": {"Regex": "\\p{L}+|[^\\s\\p{L}]"}, "behavior": "Removed", "invert": true},
+      {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]})";
+  EXPECT_THAT(encode(tokenizer, "HELLO  he\n!"), ElementsAre(515, 'h', 256 + 'e', 256 + '!'));
+  EXPECT_EQ(make(tokenizer)->decode(std::vector<std::int32_t>{515, 'h', 256 + 'e'}), "hello he ");
+}
+
+/// un 5, ##believ 6, ##able 7, "," 8, café 9, ##s 10, 漢 11, i 12.
+std::string word_pieces(const std::string& normalizer) {
+  return R"({"normalizer": )" + normalizer + R"(, "pre_tokenizer": {"type": "BertPreTokenizer"},
+      "added_tokens": [{"id": 3, "content": "[SEP]", "special": true, "normalized": false}],
+      "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
+      "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 12,
+                "vocab": {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "un": 5, "##believ": 6, "##able": 7,
+                          ",": 8, "café": 9, "##s": 10, "漢": 11, "i": 12}}})";
+}
+Tokens pieces_of(std::string_view text,
+                 const std::string& normalizer = R"({"type": "BertNormalizer", "strip_accents": false})") {
+  Encoder encoder(std::make_shared<const Tokenizer>(read_tokenizer_json(word_pieces(normalizer), "b.json")));
+  Tokens tokens;
+  encoder.encode(text, tokens, SpecialTokens::parsed);
+  return tokens;
+}
+
+TEST(WordPiece, CutsWordsIntoTheirLongestPieces) {
+  EXPECT_THAT(pieces_of("Unbelievable,\tCAFÉS [SEP]"), ElementsAre(5, 6, 7, 8, 9, 10, 3));
+  EXPECT_THAT(pieces_of("unbelieving un"),
+              ElementsAre(1, 5));  // no piece for the rest: the whole word is unknown
+  EXPECT_THAT(pieces_of("unbelievables un"), ElementsAre(1, 5));  // 13 characters
+  EXPECT_THAT(pieces_of("un漢un"), ElementsAre(5, 11, 5));        // ideographs are words
+  EXPECT_THAT(pieces_of("u\u00adn\u200b"), ElementsAre(5));       // without what does not print
+  EXPECT_THAT(pieces_of("un", R"({"type": "BertNormalizer", "lowercase": false})"), ElementsAre(5));
+  EXPECT_THAT(pieces_of("Un", R"({"type": "BertNormalizer", "lowercase": false})"), ElementsAre(1));
+}
+
+TEST(WordPiece, DecodesAsHuggingFaceDoes) {
+  const Tokenizer tokenizer(read_tokenizer_json(word_pieces("null"), "b.json"));
+  EXPECT_EQ(tokenizer.decode(std::vector<std::int32_t>{5, 6, 7, 8, 9, 10, 11}), "unbelievable, cafés 漢");
+  EXPECT_EQ(tokenizer.end_of_text(), 3);
+}
+
+TEST(WordPiece, RefusesAVocabularyWithoutTheUnknownWord) {
+  std::string file = word_pieces("null");
+  file.replace(file.find("\"unk_token\": \"[UNK]"), 19, "\"unk_token\": \"[unk]");
+  EXPECT_THAT(message_of([&] { Tokenizer(read_tokenizer_json(file, "b.json")); }),
+              AllOf(HasSubstr("b.json"), HasSubstr("[unk]")));
+}
+
 TEST(Tokenizer, TheHashTellsOthers) {
   SmallTokenizer other = small();
   std::swap(other.merges[0], other.merges[1]);
@@ -150,7 +204,9 @@ TEST(Tokenizer, RefusesByTheNameOfThePart) {
               AllOf(HasSubstr("in pre_tokenizer"), HasSubstr("Metaspace")));
   EXPECT_THAT(with([](auto& t) { t.pre_tokenizer = "null"; }), HasSubstr("a byte-level BPE"));
   EXPECT_THAT(with([](auto& t) { t.model_extra = R"(, "end_of_word_suffix": "</w>")"; }),
-              AllOf(HasSubstr("no end_of_word_suffix"), HasSubstr("</w>")));
+              HasSubstr("a token for each byte, got none for 0x00 at the end of a word"));
+  EXPECT_THAT(with([](auto& t) { t.model_extra = R"(, "continuing_subword_prefix": "##")"; }),
+              AllOf(HasSubstr("no continuing_subword_prefix"), HasSubstr("##")));
   EXPECT_THAT(with([](auto& t) { t.model_extra = R"(, "dropout": 0.1)"; }), HasSubstr("no dropout"));
   EXPECT_THAT(with([](auto& t) {
                 t.merges.push_back({"q", "nothere"});
