@@ -8,8 +8,9 @@ values. A rule that differs (momentum, decay, unbiased variances, the last incom
 step on at which it differs. Rounding shows only where an activation is so close to 0 that its sign changes, and with it
 a share of the gradient: after the first step the layer at which dtrain parts from exact is named, with the channels of
 it that part and how close to 0 their activations come. --single: each of these steps taken from dtrain's own state
-before it, so that nothing adds up: on the stamps 20 is the last, incomplete batch of an epoch. Exit code 1 where the median of dtrain's distances over the
-seeds is more than 4 times the larger one of PyTorch's layouts, where batches were counted differently, or a single step is further than 1e-2 from exact.
+before it, so that nothing adds up: on the stamps 20 is the last, incomplete batch of an epoch. Exit code 1 where the
+median of dtrain's distances over the seeds is more than 4 times the larger one of PyTorch's layouts, where batches were
+counted differently, or where a single step is further than 1e-2 from exact.
 """
 import argparse, pathlib, statistics, subprocess, tempfile
 
@@ -64,22 +65,14 @@ def trained(network, given, steps, dtype=torch.float32, layout=torch.contiguous_
     return states
 
 
-def by_dtrain(options, data, weights, seed):
-    run = data / f"run-{seed}"
-    every = ["--max-steps", str(max(options.steps)), "--eval-every", "0", "--checkpoint-every", "1", "--keep-checkpoints", "0"]
-    subprocess.run(dtrain_command(options, data, weights, seed, run) + every, check=True, stdout=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL)
-    return {step: read_double(run / f"checkpoints/step-{step:08}/model.safetensors") for step in options.steps}
-
-
 def read_double(file):
     return {name: tensor.double() for name, tensor in load_file(file).items()}
 
 
-def state_after(options, data, weights, step):
-    """dtrain's network and momenta after so many steps of seed 0."""
-    run = data / f"to-{step}"
-    subprocess.run(dtrain_command(options, data, weights, 0, run) + ["--max-steps", str(step), "--eval-every", "0"],
+def state_after(options, data, weights, seed, step):
+    """dtrain's network and momenta after so many steps: a run each, since a slow disk postpones checkpoints."""
+    run = data / f"run-{seed}-{step}"
+    subprocess.run(dtrain_command(options, data, weights, seed, run) + ["--max-steps", str(step), "--eval-every", "0"],
                    check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     folder = run / f"checkpoints/step-{step:08}"
     return read_double(folder / "model.safetensors"), read_double(folder / "optimizer.safetensors")
@@ -88,7 +81,7 @@ def state_after(options, data, weights, step):
 def single_step(options, data, step, batch):
     """How far dtrain's step is from an exact one from the same state, by group."""
     weights = str(data / "random-0.safetensors")
-    (before, momenta), (after, _) = state_after(options, data, weights, step - 1), state_after(options, data, weights, step)
+    (before, momenta), (after, _) = state_after(options, data, weights, 0, step - 1), state_after(options, data, weights, 0, step)
     network = first_network(weights, len(list((data / "train").iterdir())), 0).double()
     network.load_state_dict(before)
     optimizer = torch.optim.SGD(network.parameters(), lr=LR, momentum=MOMENTUM, weight_decay=DECAY)
@@ -144,7 +137,7 @@ def compared(options, data, seed):
     given = list(batches(options, data, seed, max(options.steps)))
     make = lambda: first_network(weights, len(list((data / "train").iterdir())), seed)
     first, exact = copied(make()), trained(make(), given, options.steps, torch.float64)
-    programs = {"dtrain": by_dtrain(options, data, weights, seed), "PyTorch": trained(make(), given, options.steps),
+    programs = {"dtrain": {step: state_after(options, data, weights, seed, step)[0] for step in options.steps}, "PyTorch": trained(make(), given, options.steps),
                 "channels-last": trained(make(), given, options.steps, layout=torch.channels_last)}
     if 1 in options.steps:
         activations = nearest_to_zero(make(), given[0][0])
