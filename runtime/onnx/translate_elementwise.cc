@@ -1,5 +1,6 @@
 // Element by element: fills, copies, functions and arithmetic.
 #include <cmath>
+#include <numbers>
 
 #include "runtime/base/error.h"
 #include "runtime/onnx/translator.h"
@@ -93,6 +94,13 @@ std::string Translator::unary_node(UnaryOp op, const Value& x, DType dtype) {
       const std::string erf = node("Erf", {node("Mul", {x.name, number(1 / std::sqrt(2.0))})});
       return node("Mul", {node("Mul", {x.name, number(0.5)}), node("Add", {erf, number(1)})});
     }
+    case UnaryOp::gelu_tanh: {
+      const std::string cube = node("Mul", {node("Mul", {x.name, x.name}), x.name});
+      const std::string inner = node("Add", {x.name, node("Mul", {cube, number(0.044715)})});
+      const std::string turned =
+          node("Tanh", {node("Mul", {inner, number(std::sqrt(2 / std::numbers::pi))})});
+      return node("Mul", {node("Mul", {x.name, number(0.5)}), node("Add", {turned, number(1)})});
+    }
     case UnaryOp::sign:
       return node("Sign", {x.name});
     case UnaryOp::square:
@@ -164,6 +172,9 @@ std::string Translator::binary_node(BinaryOp op, const Value& a, const Value& b,
       return compared("GreaterOrEqual");
     case BinaryOp::less:
       return compared("Less");
+    case BinaryOp::silu_mul:
+      return builder_.node("Mul",
+                           {builder_.node("Mul", {a.name, builder_.node("Sigmoid", {a.name})}), b.name});
     case BinaryOp::prelu:
       return builder_.node("Where", {builder_.node("Greater", {a.name, builder_.number(dtype, 0)}), a.name,
                                      builder_.node("Mul", {b.name, a.name})});

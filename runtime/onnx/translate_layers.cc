@@ -150,6 +150,45 @@ void Translator::kernel(Kernel<KernelId::log_softmax>, Name, const View& in, con
   values_.write(out, builder_.node("LogSoftmax", {values_.read_whole(in)}, {{"axis", std::int64_t{-1}}}));
 }
 
+// Pairs of features, multiplied by their cosine and sine and put together again.
+void Translator::kernel(Kernel<KernelId::rotary>, Name, const View& in, const View& cosines,
+                        const View& sines, const bool& interleaved, const bool& back, const View& out) {
+  const std::int64_t pairs = cosines.shape[2], width = in.shape[3], step = interleaved ? 2 : 1;
+  const auto features = [&](std::int64_t first, std::int64_t count, std::int64_t every) {
+    View part = in;
+    part.data =
+        static_cast<char*>(in.data) + first * in.strides[3] * static_cast<std::int64_t>(size_of(in.dtype));
+    part.shape[3] = count;
+    part.strides[3] *= every;
+    return values_.read_whole(part);
+  };
+  const auto for_heads = [&](View view) {
+    view.strides = {view.strides[0], 0, view.strides[1], view.strides[2]};
+    view.shape = {view.shape[0], 1, view.shape[1], view.shape[2]};
+    return values_.read(view).name;
+  };
+  const auto times = [&](const std::string& a, const std::string& b) { return builder_.node("Mul", {a, b}); };
+  const std::string x = features(0, pairs, step), y = features(interleaved ? 1 : pairs, pairs, step);
+  const std::string cosine = for_heads(cosines), sine = for_heads(sines);
+  const char *const less = back ? "Add" : "Sub", *const more = back ? "Sub" : "Add";
+  std::vector<std::string> parts = {builder_.node(less, {times(x, cosine), times(y, sine)}),
+                                    builder_.node(more, {times(y, cosine), times(x, sine)})};
+  const Attributes last = {{"axis", std::int64_t{-1}}};
+  if (interleaved) {
+    const Dims& shape = in.shape;
+    for (std::string& part : parts) {
+      part = builder_
+                 .reshape({part, {shape[0], shape[1], shape[2], pairs}},
+                          {shape[0], shape[1], shape[2], pairs, 1})
+                 .name;
+    }
+    const Value pair = {builder_.node("Concat", parts, last), {shape[0], shape[1], shape[2], pairs, 2}};
+    parts = {builder_.reshape(pair, {shape[0], shape[1], shape[2], 2 * pairs}).name};
+  }
+  if (2 * pairs < width) parts.push_back(features(2 * pairs, width - 2 * pairs, 1));
+  values_.write(out, parts.size() == 1 ? parts[0] : builder_.node("Concat", parts, last));
+}
+
 // In its parts. Heads that share a key are a dimension that broadcasts.
 void Translator::kernel(Kernel<KernelId::attention>, Name name, const AttentionRule& rule,
                         const AttentionMasks& masks, const View& query, const View& key, const View& value,

@@ -63,6 +63,8 @@ class Translator {
   void kernel(Kernel<KernelId::accumulate>, Name, const View& in, const double& scale, const View& out);
 
   // ---- translate_layers.cc
+  void kernel(Kernel<KernelId::rotary>, Name, const View& in, const View& cosines, const View& sines,
+              const bool& interleaved, const bool& back, const View& out);
   void kernel(Kernel<KernelId::matmul>, Name, const View& a, const View& b, const View& bias,
               const Activation& activation, const bool& accumulate, const View& out);
   void kernel(Kernel<KernelId::conv2d>, Name, const Conv2dGeometry& geometry, const View& input,

@@ -11,6 +11,7 @@
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/autograd/ops/attention.h"
 #include "runtime/autograd/ops/indexing.h"
+#include "runtime/autograd/ops/rotary.h"
 #include "runtime/nn/activations.h"
 #include "runtime/nn/convolutions.h"
 #include "runtime/nn/embedding.h"
@@ -68,9 +69,9 @@ std::vector<Case> functions() {
       plain("activations", {3, 7},
             [](const Tensor& x) {
               const Tensor y = add(x * 6.0, -3.0);
-              return cat({relu(y), sigmoid(y), tanh(y), gelu(y), silu(y), softsign(y), leaky_relu(y, 0.1),
-                          softplus(y, 2, 1), clamp(y, -1, 1.5), clamp(y, std::nullopt, 0.5), abs(y), neg(y),
-                          square(y), exp(y)},
+              return cat({relu(y), sigmoid(y), tanh(y), gelu(y), gelu_tanh(y), silu(y), softsign(y),
+                          leaky_relu(y, 0.1), softplus(y, 2, 1), clamp(y, -1, 1.5),
+                          clamp(y, std::nullopt, 0.5), abs(y), neg(y), square(y), exp(y)},
                          1);
             }),
       plain("roots", {5},
@@ -114,6 +115,17 @@ std::vector<Case> functions() {
       plain(
           "attention", {2, 5, 8},
           [](const Tensor& x) { return scaled_dot_product_attention(x, x * 2.0, x, {}, {.causal = true}); }),
+      plain("rotary", {5, 2, 8},
+            [](const Tensor& x) {
+              const auto table = [&](float first) {
+                std::vector<float> values;
+                for (int i = 0; i < 15; ++i) values.push_back(first + 0.1F * static_cast<float>(i));
+                return Tensor::from_data(values, {5, 3}, x.shared_device());
+              };
+              const Tensor heads = x.transpose(1, 2),
+                           turned = rotary_embedding(heads, table(-1), table(0.5F));
+              return add(turned, rotary_embedding(heads, table(0.25F), table(-0.5F), true));
+            }),
       plain("attention of shared keys", {5, 16},
             [](const Tensor& x) {
               return packed_attention(x, {.heads = 2, .key_heads = 1}, {.causal = true});

@@ -27,7 +27,7 @@ inputs() {
 import sys, numpy
 shape = tuple(int(extent) for extent in sys.argv[2].split("x"))
 random = numpy.random.default_rng(1)
-tokens = sys.argv[1].startswith("transformer")
+tokens = sys.argv[1] in ("transformer", "gpt2", "llama")
 values = random.integers(0, 256, shape, dtype=numpy.int32) if tokens else random.random(shape, dtype=numpy.float32)
 numpy.save(sys.argv[1] + ".x.npy", values)
 PYTHON
@@ -55,6 +55,9 @@ network resnet50 3x3x32x32 "$dtrain" train --model resnet50 --dataset synthetic:
 steps=2
 head -c 20000 "$dtrain" >text
 network transformer 3x33 "$dtrain" train --model transformer --dataset text:text,context=32 --global-batch-size 4
+for name in gpt2 llama; do
+  network $name 3x33 "$dtrain" train --model $name-tiny --dataset text:text,context=32 --global-batch-size 4
+done
 network own_model 7x2 "${DTRAIN_EXAMPLES:?expected the folder of the examples}/own_model" --global-batch-size 16
 
 "$python" "$here/compare.py" "${triples[@]}"
