@@ -227,16 +227,35 @@ constexpr Need kNeeds[] = {
 #undef DTRAIN_GIVEN
 #undef DTRAIN_WHERE
 
-/// What --help says of one option.
+/// "on" of "--cuda-graph on": the value that a row is about; nothing where it is about the option whatever
+/// its value.
+std::string_view value_of(const Form& form) {
+  const std::string whole = fmt::format("--{} ", form.option);
+  return form.shown.starts_with(whole) ? form.shown.substr(whole.size()) : std::string_view();
+}
+
+/// What --help says of one option: "lamb: not with --tensor; step: needs --lr-decay-every".
 std::string help_of(std::string_view option) {
-  std::vector<std::string> parts, others;
+  std::vector<std::string_view> values;  // in the order of the rows
+  std::vector<std::vector<std::string_view>> others;
   for (const Exclusion& row : kExclusions) {
-    if (row.form.option == option && std::ranges::find(others, row.other.shown) == others.end())
-      others.emplace_back(row.other.shown);
+    if (row.form.option != option) continue;
+    const auto value = std::ranges::find(values, value_of(row.form));
+    const auto at = static_cast<std::size_t>(value - values.begin());
+    if (value == values.end()) values.push_back(value_of(row.form)), others.emplace_back();
+    if (std::ranges::find(others[at], row.other.shown) == others[at].end())
+      others[at].push_back(row.other.shown);
   }
-  if (!others.empty()) parts.push_back(fmt::format("not with {}", fmt::join(others, ", ")));
+  const auto of_value = [](std::string_view value) {
+    return value.empty() ? std::string() : fmt::format("{}: ", value);
+  };
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    parts.push_back(fmt::format("{}not with {}", of_value(values[i]), fmt::join(others[i], ", ")));
+  }
   for (const Need& row : kNeeds) {
-    if (row.form.option == option) parts.push_back(fmt::format("needs {}", row.needed.shown));
+    if (row.form.option == option)
+      parts.push_back(fmt::format("{}needs {}", of_value(value_of(row.form)), row.needed.shown));
   }
   return fmt::format("{}", fmt::join(parts, "; "));
 }

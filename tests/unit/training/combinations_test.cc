@@ -205,6 +205,10 @@ TEST(Combinations, TheHelpNamesThePartners) {
   EXPECT_THAT(help, HasSubstr("--clip-grad-norm"));
   EXPECT_THAT(help, HasSubstr("not with --servers 2 and more"));
   EXPECT_THAT(help, HasSubstr("needs --trace\n"));
+  // Of an option that is refused with some of its values, the others are not spoken of.
+  EXPECT_THAT(help, HasSubstr("step: needs --lr-decay-every\n"));
+  EXPECT_THAT(help, HasSubstr("lars and lamb: not with --shard, "));
+  EXPECT_THAT(help, HasSubstr("on: not with --devices, --optimizer lars and lamb\n"));
 }
 
 }  // namespace
