@@ -3,7 +3,7 @@
 // add in another.
 #pragma once
 
-#include "emulation/include/emulated_cuda.h"
+#include <emulated_cuda.h>
 
 namespace emulation::device {
 

@@ -151,8 +151,9 @@ void Translator::kernel(Kernel<KernelId::log_softmax>, Name, const View& in, con
 }
 
 // Pairs of features, multiplied by their cosine and sine and put together again.
-void Translator::kernel(Kernel<KernelId::rotary>, Name, const View& in, const View& cosines,
+void Translator::kernel(Kernel<KernelId::rotary>, Name name, const View& in, const View& cosines,
                         const View& sines, const bool& interleaved, const bool& back, const View& out) {
+  if (back) refuse_operation(name);
   const std::int64_t pairs = cosines.shape[2], width = in.shape[3], step = interleaved ? 2 : 1;
   const auto features = [&](std::int64_t first, std::int64_t count, std::int64_t every) {
     View part = in;
@@ -170,9 +171,8 @@ void Translator::kernel(Kernel<KernelId::rotary>, Name, const View& in, const Vi
   const auto times = [&](const std::string& a, const std::string& b) { return builder_.node("Mul", {a, b}); };
   const std::string x = features(0, pairs, step), y = features(interleaved ? 1 : pairs, pairs, step);
   const std::string cosine = for_heads(cosines), sine = for_heads(sines);
-  const char *const less = back ? "Add" : "Sub", *const more = back ? "Sub" : "Add";
-  std::vector<std::string> parts = {builder_.node(less, {times(x, cosine), times(y, sine)}),
-                                    builder_.node(more, {times(y, cosine), times(x, sine)})};
+  std::vector<std::string> parts = {builder_.node("Sub", {times(x, cosine), times(y, sine)}),
+                                    builder_.node("Add", {times(y, cosine), times(x, sine)})};
   const Attributes last = {{"axis", std::int64_t{-1}}};
   if (interleaved) {
     const Dims& shape = in.shape;

@@ -31,12 +31,12 @@ class GpuAttention : public testing::Test {
     const std::vector<Arg> args = {random_arg(query, generator),
                                    random_arg(key, generator),
                                    random_arg(value, generator),
-                                   zeros_arg(output),
+                                   random_arg(output, generator),  // what is not written shows
                                    log_sums,
                                    random_arg(output, generator),
-                                   zeros_arg(query),
-                                   zeros_arg(key),
-                                   zeros_arg(value),
+                                   random_arg(query, generator),
+                                   random_arg(key, generator),
+                                   random_arg(value, generator),
                                    bias,
                                    integers_arg({batch}, DType::i64, lengths),
                                    integers_arg({batch, keys}, DType::i32, segments),
@@ -83,6 +83,7 @@ TEST_F(GpuAttention, OnMatrixUnits) {
         "wide, behind a cache");
   check({2, 1, 1, 72, 16}, 72, 16, {.scale = 0.25, .causal = true}, {.segments = true, .drops = true},
         "documents and dropout");
+  check({2, 1, 1, 0, 16}, 5, 16, {.scale = 0.25}, {}, "no queries: the gradients of keys are zeros");
   check({1, 1, 2, 66, 96}, 67, 8, {.scale = 0.125}, {.bias = true}, "wide, a bias");
 }
 

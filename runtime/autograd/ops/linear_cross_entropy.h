@@ -11,7 +11,7 @@ namespace dtrain {
 struct LinearCrossEntropyOptions {
   LossReduction reduction = LossReduction::mean;  ///< or sum
   std::optional<std::int64_t> ignore_index = std::nullopt;
-  /// Rows whose logits are in memory at once; 0: as many as take 64 MiB.
+  /// Rows whose logits are in memory at once; 0: as many as take 64 MiB, on a GPU 256.
   std::int64_t rows_at_once = 0;
 };
 

@@ -30,23 +30,6 @@ void for_characters(std::string_view text, Use use) {
   }
 }
 
-void append(std::string& text, char32_t code) {
-  const auto byte = [&](char32_t value) { text += static_cast<char>(static_cast<unsigned char>(value)); };
-  if (code < 0x80) return byte(code);
-  if (code < 0x800) {
-    byte(0xc0U | code >> 6U);
-  } else {
-    if (code < 0x10000) {
-      byte(0xe0U | code >> 12U);
-    } else {
-      byte(0xf0U | code >> 18U);
-      byte(0x80U | (code >> 12U & 0x3fU));
-    }
-    byte(0x80U | (code >> 6U & 0x3fU));
-  }
-  byte(0x80U | (code & 0x3fU));
-}
-
 class Words final : public PreTokenizer {
  public:
   WordEnd next(std::string_view text, std::size_t at) const override {
@@ -122,7 +105,7 @@ std::string lowercase(std::string_view text) {
       result += bytes;
       return;
     }
-    append(result, static_cast<char32_t>(static_cast<std::int32_t>(code) + run->difference));
+    append_character(result, static_cast<char32_t>(static_cast<std::int32_t>(code) + run->difference));
   });
   return result;
 }

@@ -26,6 +26,10 @@ constexpr std::string_view name_of(Normalization normalization) noexcept {
   return kNames[static_cast<int>(normalization)];
 }
 
+constexpr bool is_unicode_form(Normalization normalization) noexcept {
+  return normalization <= Normalization::nfkd;
+}
+
 /// `text`, which is valid UTF-8, in one of Unicode's forms; characters that Unicode normalizes since version
 /// 9 only stay as they are, as tokenizers leave them. Throws UsageError where dtrain was built without
 /// utf8proc.

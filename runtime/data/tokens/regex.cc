@@ -127,27 +127,10 @@ Characters in_table(Kinds kinds) {
   return characters;
 }
 
-void append_utf8(std::string& text, std::uint32_t code) {
-  const auto put = [&](std::uint32_t byte) { text += static_cast<char>(byte); };
-  if (code < 0x80) return put(code);
-  if (code < 0x800) {
-    put(0xc0U | code >> 6U);
-  } else {
-    if (code < 0x10000) {
-      put(0xe0U | code >> 12U);
-    } else {
-      put(0xf0U | code >> 18U);
-      put(0x80U | (code >> 12U & 0x3fU));
-    }
-    put(0x80U | (code >> 6U & 0x3fU));
-  }
-  put(0x80U | (code & 0x3fU));
-}
-
 Characters in_pcre2(std::string_view name) {
   std::string all;
   for (std::uint32_t code = 0; code < kCharacters; ++code)
-    if (code < kSurrogates || code >= kBehindSurrogates) append_utf8(all, code);
+    if (code < kSurrogates || code >= kBehindSurrogates) append_character(all, code);
   const std::string pattern = fmt::format("\\{}+", name);
   const Code code = compile(pattern, 0, pattern);
   Characters characters(kCharacters);

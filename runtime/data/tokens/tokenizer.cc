@@ -67,6 +67,11 @@ ByteTokens byte_tokens(const TokenizerSpec& parts) {
   return bytes;
 }
 
+BytePairs byte_pairs(const TokenizerSpec& parts) {
+  const ByteTokens bytes = byte_tokens(parts);
+  return {bytes, parts.last_bytes.value_or(bytes), parts.merges};
+}
+
 std::vector<AddedToken> chosen(const std::vector<AddedToken>& all, bool normalized, bool specials) {
   std::vector<AddedToken> some;
   for (const AddedToken& token : all) {
@@ -120,7 +125,7 @@ TokenizerSpec prepared(TokenizerSpec parts) {
 
 Tokenizer::Tokenizer(TokenizerSpec parts)
     : parts_(prepared(std::move(parts))),
-      pairs_(byte_tokens(parts_), parts_.last_bytes.value_or(byte_tokens(parts_)), parts_.merges),
+      pairs_(byte_pairs(parts_)),
       raw_(chosen(parts_.added, false, true)),
       raw_plain_(chosen(parts_.added, false, false)),
       normalized_(chosen(parts_.added, true, true)),

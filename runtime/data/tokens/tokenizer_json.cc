@@ -191,7 +191,7 @@ void read_normalizer(const Json& normalizer, const Reader& reader, TokenizerSpec
     return;
   }
   const auto add = [&](Normalization normalization) {
-    if (normalization <= Normalization::nfkd) check_can_normalize(normalization);
+    if (is_unicode_form(normalization)) check_can_normalize(normalization);
     parts.normalizations.push_back(normalization);
     parts.rules += fmt::format("{};", name_of(normalization));
   };

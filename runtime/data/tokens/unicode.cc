@@ -52,4 +52,21 @@ const std::uint8_t* character_classes() {
   return classes.get();
 }
 
+void append_character(std::string& text, char32_t code) {
+  const auto put = [&](char32_t byte) { text += static_cast<char>(byte); };
+  if (code < 0x80) return put(code);
+  if (code < 0x800) {
+    put(0xc0U | code >> 6U);
+  } else {
+    if (code < 0x10000) {
+      put(0xe0U | code >> 12U);
+    } else {
+      put(0xf0U | code >> 18U);
+      put(0x80U | (code >> 12U & 0x3fU));
+    }
+    put(0x80U | (code >> 6U & 0x3fU));
+  }
+  put(0x80U | (code & 0x3fU));
+}
+
 }  // namespace dtrain

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace dtrain {
@@ -45,5 +46,8 @@ inline Character decode_character(const char* text) noexcept {
   if (first < 0xf0) return {(first & 0xfU) << 12U | (byte(1) & 0x3fU) << 6U | (byte(2) & 0x3fU), 3};
   return {(first & 7U) << 18U | (byte(1) & 0x3fU) << 12U | (byte(2) & 0x3fU) << 6U | (byte(3) & 0x3fU), 4};
 }
+
+/// Appends `code`, a character or a surrogate, in UTF-8.
+void append_character(std::string& text, char32_t code);
 
 }  // namespace dtrain

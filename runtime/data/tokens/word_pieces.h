@@ -25,7 +25,7 @@ class WordPieces {
 
   /// Appends the tokens of `word`, which is valid UTF-8.
   void encode(std::string_view word, std::vector<std::int32_t>& tokens) const;
-  /// Appends `token` to the text of those before it: a space, or none where it goes on with a word.
+  /// Appends `token` to the text of those before it: a space, or none where it continues a word.
   void append(std::string_view token, std::string& text) const;
 
  private:

@@ -6,90 +6,76 @@ namespace attention {
 namespace {
 
 template <class T, int W, bool kPlain>
-__global__ void __launch_bounds__(kTileThreads, kPlain&& W == 64 ? 3 : 2)
+__global__ void __launch_bounds__(kTileThreads, (kBlocksAtOnce<W, kPlain>))
     attention_tile_kernel(Call<float> call, Heads<const T> query, Heads<const T> key, Heads<const T> value,
                           Heads<T> output, float* log_sums) {
   constexpr int N = kTileRows<W>;
   __shared__ SharedTile<T, N, W> keys[2], values[2];
-  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
-  const std::int64_t parts = (call.queries + kRowsOfBlock - 1) / kRowsOfBlock;
-  for (std::int64_t block = blockIdx.x; block < call.batch * call.heads * parts; block += gridDim.x) {
-    const std::int64_t row = block / parts, entry = row / call.heads, head = row - entry * call.heads;
-    // The last queries see the most keys: they begin first.
-    const std::int64_t first = (parts - 1 - (block - row * parts)) * kRowsOfBlock,
-                       own = first + warp * kRowsOfWarp;
-    const std::int64_t key_head = head / (call.heads / call.key_heads);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (std::int64_t block = blockIdx.x; block < QueryBlock::count(call); block += gridDim.x) {
+    const auto [row, entry, head, key_head, own, end] = QueryBlock(call, block);
     const OwnRows<T, W> queries(query.at(entry, head, own), query.row, call.queries - own, call.width, lane);
-    const std::int64_t end = call.end_for(entry, min(first + kRowsOfBlock, call.queries) - 1);
-    const auto begin_read = [&](std::int64_t j0, int stage) {
+    const auto begin_read = [&](std::int64_t tile, int stage) {
+      const std::int64_t j0 = tile * N;
       keys[stage].begin_read(key.at(entry, key_head, j0), key.row, end - j0, call.width);
       values[stage].begin_read(value.at(entry, key_head, j0), value.row, end - j0, call.value_width);
       end_group();
     };
     float top[2] = {-INFINITY, -INFINITY}, sum[2] = {};
     SumTile sums[W / 8] = {};
-    if (end > 0) begin_read(0, 0);
-    int stage = 0;
-    for (std::int64_t j0 = 0; j0 < end; j0 += N, stage ^= 1) {
-      if (j0 + N < end) {
-        begin_read(j0 + N, stage ^ 1);
-        await_groups<1>();
-      } else {
-        await_groups<0>();
-      }
-      __syncthreads();
+    for_tiles((end + N - 1) / N, begin_read, [&](std::int64_t tile, int stage) {
+      const std::int64_t j0 = tile * N;
       SumTile scores[N / 8];
       multiply_rows<T, N, W>(queries, keys[stage], lane, scores);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const std::int64_t i = own + lane / 4 + half * 8;
+      for (int side = 0; side < 2; ++side) {
+        const std::int64_t i = own + lane / 4 + side * 8;
         const int seen = keys_seen<N>(call, i, j0, end) - lane % 4 * 2;
         float most = -INFINITY;
 #pragma unroll
         for (int n = 0; n < N / 8; ++n) {
 #pragma unroll
           for (int c = 0; c < 2; ++c) {
-            float& score = scores[n].at[2 * half + c];
+            float& score = scores[n].at[2 * side + c];
             score = masked_score<kPlain>(call, entry, head, i, j0 + n * 8 + lane % 4 * 2 + c,
                                          n * 8 + c < seen, score);
             if (score > most || score != score) most = score;
           }
         }
         most = row_max(most);
-        const float higher = most > top[half] || most != most ? most : top[half];
+        const float higher = most > top[side] || most != most ? most : top[side];
         const float base = higher == -INFINITY ? 0.0F : higher * kLog2E;
         float added = 0;
 #pragma unroll
         for (int n = 0; n < N / 8; ++n) {
 #pragma unroll
           for (int c = 0; c < 2; ++c) {
-            float& weight = scores[n].at[2 * half + c];
+            float& weight = scores[n].at[2 * side + c];
             weight = exp2f(weight * kLog2E - base);
             added += weight;
             weight *=
                 kept_share<kPlain>(call, entry, head, i, j0 + n * 8 + lane % 4 * 2 + c, n * 8 + c < seen);
           }
         }
-        const float shrink = exp2f(top[half] * kLog2E - base);
-        sum[half] = sum[half] * shrink + row_sum(added);
-        top[half] = higher;
+        const float shrink = exp2f(top[side] * kLog2E - base);
+        sum[side] = sum[side] * shrink + row_sum(added);
+        top[side] = higher;
 #pragma unroll
         for (int n = 0; n < W / 8; ++n) {
-          sums[n].at[2 * half] *= shrink;
-          sums[n].at[2 * half + 1] *= shrink;
+          sums[n].at[2 * side] *= shrink;
+          sums[n].at[2 * side + 1] *= shrink;
         }
       }
       add_weighted_rows<T, N, W>(scores, values[stage], lane, sums);
-      __syncthreads();  // this stage is written again
-    }
+    });
     float factors[2];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const bool sees_none = sum[half] == 0 && call.bias.data == nullptr;
-      factors[half] = sees_none ? 0.0F : 1.0F / sum[half];
-      const std::int64_t i = own + lane / 4 + half * 8;
+    for (int side = 0; side < 2; ++side) {
+      const bool sees_none = sum[side] == 0 && call.bias.data == nullptr;
+      factors[side] = sees_none ? 0.0F : 1.0F / sum[side];
+      const std::int64_t i = own + lane / 4 + side * 8;
       if (lane % 4 == 0 && i < call.queries) {
-        log_sums[row * call.queries + i] = sees_none ? INFINITY : top[half] + logf(sum[half]);
+        log_sums[row * call.queries + i] = sees_none ? INFINITY : top[side] + logf(sum[side]);
       }
     }
     write_rows<T, W>(sums, factors, output.at(entry, head, own), output.row, call.queries - own,

@@ -14,6 +14,10 @@ namespace dtrain::cuda::attention {
 constexpr int kTileThreads = kWarps * kWarp, kRowsOfWarp = 16, kRowsOfBlock = kWarps * kRowsOfWarp;
 constexpr float kLog2E = 1.4426950408889634F;
 
+/// Blocks that a multiprocessor is to have at once: few enough that their registers suffice.
+template <int W, bool kPlain>
+constexpr int kBlocksAtOnce = kPlain&& W == 64 ? 3 : 2;
+
 /// Rows of a tile of the others: what the registers allow.
 template <int W>
 constexpr int kTileRows = W == 64 ? 64 : 32;
@@ -114,19 +118,58 @@ template <class T, int W>
 __device__ __forceinline__ void write_rows(const SumTile (&sums)[W / 8], const float (&factors)[2], T* to,
                                            std::int64_t row, std::int64_t count, int width, int lane) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int r = lane / 4 + half * 8;
+  for (int side = 0; side < 2; ++side) {
+    const int r = lane / 4 + side * 8;
     if (r >= count) continue;
 #pragma unroll
     for (int n = 0; n < W / 8; ++n) {
       const int column = n * 8 + lane % 4 * 2;
       if (column >= width) continue;
-      const float first = sums[n].at[2 * half] * factors[half],
-                  second = sums[n].at[2 * half + 1] * factors[half];
+      const float first = sums[n].at[2 * side] * factors[side],
+                  second = sums[n].at[2 * side + 1] * factors[side];
       *reinterpret_cast<unsigned*>(to + r * row + column) = pack_pair<T>(first, second);
     }
   }
 }
+
+/// Goes through `count` tiles that lie in two stages: `begin_read(tile, stage)` begins to copy one, as a
+/// group, while `use(tile, stage)` works on the one before it. The whole block calls it.
+template <class BeginRead, class Use>
+__device__ __forceinline__ void for_tiles(std::int64_t count, BeginRead begin_read, Use use) {
+  if (count > 0) begin_read(0, 0);
+  int stage = 0;
+  for (std::int64_t tile = 0; tile < count; ++tile, stage ^= 1) {
+    if (tile + 1 < count) {
+      begin_read(tile + 1, stage ^ 1);
+      await_groups<1>();
+    } else {
+      await_groups<0>();
+    }
+    __syncthreads();
+    use(tile, stage);
+    __syncthreads();  // this stage is written again
+  }
+}
+
+/// A block's rows among the queries of all heads: the last queries see the most keys and come first.
+struct QueryBlock {
+  __device__ __forceinline__ QueryBlock(const Call<float>& call, std::int64_t block) {
+    const std::int64_t parts = (call.queries + kRowsOfBlock - 1) / kRowsOfBlock;
+    row = block / parts, entry = row / call.heads, head = row - entry * call.heads;
+    key_head = head / (call.heads / call.key_heads);
+    const std::int64_t first = (parts - 1 - (block - row * parts)) * kRowsOfBlock;
+    own = first + static_cast<std::int64_t>(threadIdx.x) / kWarp * kRowsOfWarp;
+    end = call.end_for(entry, min(first + kRowsOfBlock, call.queries) - 1);
+  }
+  /// How many there are.
+  __device__ __forceinline__ static std::int64_t count(const Call<float>& call) {
+    return call.batch * call.heads * ((call.queries + kRowsOfBlock - 1) / kRowsOfBlock);
+  }
+  std::int64_t row;  ///< of the heads of all entries
+  std::int64_t entry, head, key_head;
+  std::int64_t own;  ///< the warp's first query
+  std::int64_t end;  ///< the keys before it are all that the block's queries may see
+};
 
 /// Over the four lanes that share a row.
 __device__ __forceinline__ float row_max(float value) {

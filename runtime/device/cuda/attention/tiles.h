@@ -6,8 +6,7 @@
 
 namespace dtrain::cuda::attention {
 
-/// Whether all of these (those with data) are of 16 bits, with strides and widths of multiples of 8 elements,
-/// on a GPU that has the units (compute capability 8.0).
+/// Whether all of these (those with data) are of 16 bits, with strides and widths of multiples of 8 elements.
 bool suits_matrix_units(std::initializer_list<const View*> views);
 
 /// As Kernels::attention and attention_backward, of arrays that suit.

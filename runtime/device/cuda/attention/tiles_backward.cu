@@ -20,9 +20,9 @@ __global__ void delta_kernel(Call<float> call, Heads<const T> output, Heads<cons
   const std::int64_t rows = call.batch * call.heads * call.queries;
   for (std::int64_t row = first_item() / kWarp; row < rows; row += item_step() / kWarp) {
     const std::int64_t line = row / call.queries, i = row - line * call.queries, entry = line / call.heads;
-    const T *const out = output.at(entry, line - entry * call.heads, i), *const slope = grad.at(
-                                                                             entry, line - entry * call.heads,
-                                                                             i);
+    const std::int64_t head = line - entry * call.heads;
+    const T* const out = output.at(entry, head, i);
+    const T* const slope = grad.at(entry, head, i);
     float delta = 0;
     for (int c = lane * 2; c < call.value_width; c += 2 * kWarp) {
       delta += load(out[c]) * load(slope[c]) + load(out[c + 1]) * load(slope[c + 1]);
@@ -33,51 +33,40 @@ __global__ void delta_kernel(Call<float> call, Heads<const T> output, Heads<cons
 }
 
 template <class T, int W, bool kPlain>
-__global__ void __launch_bounds__(kTileThreads, kPlain&& W == 64 ? 3 : 2)
+__global__ void __launch_bounds__(kTileThreads, (kBlocksAtOnce<W, kPlain>))
     query_gradient_tile_kernel(Call<float> call, Given<T> given, Heads<T> to) {
   constexpr int N = kNarrowTileRows<W>;
   __shared__ SharedTile<T, N, W> keys[2], values[2];
-  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
-  const std::int64_t parts = (call.queries + kRowsOfBlock - 1) / kRowsOfBlock;
-  for (std::int64_t block = blockIdx.x; block < call.batch * call.heads * parts; block += gridDim.x) {
-    const std::int64_t row = block / parts, entry = row / call.heads, head = row - entry * call.heads;
-    const std::int64_t first = (parts - 1 - (block - row * parts)) * kRowsOfBlock,
-                       own = first + warp * kRowsOfWarp;
-    const std::int64_t key_head = head / (call.heads / call.key_heads), count = call.queries - own;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (std::int64_t block = blockIdx.x; block < QueryBlock::count(call); block += gridDim.x) {
+    const auto [row, entry, head, key_head, own, end] = QueryBlock(call, block);
+    const std::int64_t count = call.queries - own;
     const OwnRows<T, W> queries(given.query.at(entry, head, own), given.query.row, count, call.width, lane);
     const OwnRows<T, W> grads(given.grad.at(entry, head, own), given.grad.row, count, call.value_width, lane);
     float log_sum[2] = {INFINITY, INFINITY}, delta[2] = {};
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const std::int64_t i = own + lane / 4 + half * 8;
+    for (int side = 0; side < 2; ++side) {
+      const std::int64_t i = own + lane / 4 + side * 8;
       if (i >= call.queries) continue;
-      log_sum[half] = given.log_sums[row * call.queries + i] * kLog2E;
-      delta[half] = given.deltas[row * call.queries + i];
+      log_sum[side] = given.log_sums[row * call.queries + i] * kLog2E;
+      delta[side] = given.deltas[row * call.queries + i];
     }
-    const std::int64_t end = call.end_for(entry, min(first + kRowsOfBlock, call.queries) - 1);
-    const auto begin_read = [&](std::int64_t j0, int stage) {
+    const auto begin_read = [&](std::int64_t tile, int stage) {
+      const std::int64_t j0 = tile * N;
       keys[stage].begin_read(given.key.at(entry, key_head, j0), given.key.row, end - j0, call.width);
       values[stage].begin_read(given.value.at(entry, key_head, j0), given.value.row, end - j0,
                                call.value_width);
       end_group();
     };
     SumTile sums[W / 8] = {};
-    if (end > 0) begin_read(0, 0);
-    int stage = 0;
-    for (std::int64_t j0 = 0; j0 < end; j0 += N, stage ^= 1) {
-      if (j0 + N < end) {
-        begin_read(j0 + N, stage ^ 1);
-        await_groups<1>();
-      } else {
-        await_groups<0>();
-      }
-      __syncthreads();
+    for_tiles((end + N - 1) / N, begin_read, [&](std::int64_t tile, int stage) {
+      const std::int64_t j0 = tile * N;
       SumTile scores[N / 8], slopes[N / 8];
       multiply_rows<T, N, W>(queries, keys[stage], lane, scores);
       multiply_rows<T, N, W>(grads, values[stage], lane, slopes);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const std::int64_t i = own + lane / 4 + half * 8;
+      for (int side = 0; side < 2; ++side) {
+        const std::int64_t i = own + lane / 4 + side * 8;
         const int seen = keys_seen<N>(call, i, j0, end) - lane % 4 * 2;
 #pragma unroll
         for (int n = 0; n < N / 8; ++n) {
@@ -86,17 +75,16 @@ __global__ void __launch_bounds__(kTileThreads, kPlain&& W == 64 ? 3 : 2)
             const std::int64_t j = j0 + n * 8 + lane % 4 * 2 + c;
             const bool is_seen = n * 8 + c < seen;
             const float score =
-                masked_score<kPlain>(call, entry, head, i, j, is_seen, scores[n].at[2 * half + c]);
+                masked_score<kPlain>(call, entry, head, i, j, is_seen, scores[n].at[2 * side + c]);
             const float kept = kept_share<kPlain>(call, entry, head, i, j, is_seen);
-            const float weight = exp2f(score * kLog2E - log_sum[half]);
-            float& slope = slopes[n].at[2 * half + c];
-            slope = weight * (slope * kept - delta[half]);
+            const float weight = exp2f(score * kLog2E - log_sum[side]);
+            float& slope = slopes[n].at[2 * side + c];
+            slope = weight * (slope * kept - delta[side]);
           }
         }
       }
       add_weighted_rows<T, N, W>(slopes, keys[stage], lane, sums);
-      __syncthreads();  // this stage is written again
-    }
+    });
     write_rows<T, W>(sums, {call.scale, call.scale}, to.at(entry, head, own), to.row, count, call.width,
                      lane);
   }
@@ -122,7 +110,7 @@ struct QueryTile {
 };
 
 template <class T, int W, bool kPlain>
-__global__ void __launch_bounds__(kTileThreads, kPlain&& W == 64 ? 3 : 2)
+__global__ void __launch_bounds__(kTileThreads, (kBlocksAtOnce<W, kPlain>))
     key_gradient_tile_kernel(Call<float> call, Given<T> given, Heads<T> to_key, Heads<T> to_value) {
   constexpr int N = kNarrowTileRows<W>;
   __shared__ QueryTile<T, N, W> tiles[2];
@@ -148,25 +136,15 @@ __global__ void __launch_bounds__(kTileThreads, kPlain&& W == 64 ? 3 : 2)
                               unseen + (at - of * tiles_of_head) * N);
     };
     SumTile key_sums[W / 8] = {}, value_sums[W / 8] = {};
-    const std::int64_t all = group * tiles_of_head;
-    if (all > 0) begin_read(0, 0);
-    int stage = 0;
-    for (std::int64_t at = 0; at < all; ++at, stage ^= 1) {
-      if (at + 1 < all) {
-        begin_read(at + 1, stage ^ 1);
-        await_groups<1>();
-      } else {
-        await_groups<0>();
-      }
-      __syncthreads();
+    for_tiles(group * tiles_of_head, begin_read, [&](std::int64_t at, int stage) {
       const QueryTile<T, N, W>& tile = tiles[stage];
       const std::int64_t head = key_head * group + at / tiles_of_head, i0 = unseen + at % tiles_of_head * N;
       SumTile weights[N / 8], slopes[N / 8];
       multiply_rows<T, N, W>(keys, tile.queries, lane, weights);
       multiply_rows<T, N, W>(values, tile.grads, lane, slopes);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const std::int64_t j = own + lane / 4 + half * 8;
+      for (int side = 0; side < 2; ++side) {
+        const std::int64_t j = own + lane / 4 + side * 8;
         // Of the tile's queries, those from here on see this key by its place.
         const std::int64_t from = call.causal ? max(std::int64_t{0}, j - call.first_query - i0) : 0;
         const int before = (j < keys_there ? static_cast<int>(min(std::int64_t{N}, from)) : N) - lane % 4 * 2;
@@ -178,19 +156,18 @@ __global__ void __launch_bounds__(kTileThreads, kPlain&& W == 64 ? 3 : 2)
             const int r = n * 8 + lane % 4 * 2 + c;
             const bool is_seen = n * 8 + c >= before && n * 8 + c < behind;
             const float score =
-                masked_score<kPlain>(call, entry, head, i0 + r, j, is_seen, weights[n].at[2 * half + c]);
+                masked_score<kPlain>(call, entry, head, i0 + r, j, is_seen, weights[n].at[2 * side + c]);
             const float kept = kept_share<kPlain>(call, entry, head, i0 + r, j, is_seen);
             const float weight = exp2f(score * kLog2E - tile.log_sums[r]);
-            float& slope = slopes[n].at[2 * half + c];
+            float& slope = slopes[n].at[2 * side + c];
             slope = weight * (slope * kept - tile.deltas[r]);
-            weights[n].at[2 * half + c] = weight * kept;
+            weights[n].at[2 * side + c] = weight * kept;
           }
         }
       }
       add_weighted_rows<T, N, W>(weights, tile.grads, lane, value_sums);
       add_weighted_rows<T, N, W>(slopes, tile.queries, lane, key_sums);
-      __syncthreads();  // this stage is written again
-    }
+    });
     if (to_key.data != nullptr) {
       write_rows<T, W>(key_sums, {call.scale, call.scale}, to_key.at(entry, key_head, own), to_key.row, count,
                        call.width, lane);
@@ -213,7 +190,6 @@ void attention_backward_by_tiles(const Context& context, const AttentionRule& ru
     using T = decltype(tag);
     const Call<float> call(rule, masks, query, key, value);
     const std::int64_t queries = call.batch * call.heads * call.queries;
-    if (queries == 0) return;
     const Scratch deltas(context.memory, static_cast<std::size_t>(queries) * sizeof(float));
     const Given<T> given{Heads<const T>(query),      Heads<const T>(key),
                          Heads<const T>(value),      Heads<const T>(grad_output),
