@@ -38,7 +38,7 @@ class Downsample : public Module {
     conv_ = add_module("0", std::move(conv));
     norm_ = add_module("1", std::move(norm));
   }
-  Tensor forward(const Tensor& x) override { return norm_->after(*conv_, x); }
+  Tensor forward(const Tensor& x) override { return (*norm_)((*conv_)(x)); }
 
  private:
   std::shared_ptr<Conv2d> conv_;
@@ -50,7 +50,7 @@ class Downsample : public Module {
 std::vector<LayerUnit> ResNet18::chain() const {
   std::vector<LayerUnit> chain;
   chain.push_back({{{"0", conv_}, {"1", norm_}}, [conv = conv_, norm = norm_](const Tensor& x) {
-                     return norm->after(*conv, x, Activation::relu);
+                     return norm->forward((*conv)(x), Activation::relu);
                    }});
   for (std::size_t i = 0; i < stages_.size(); ++i)
     add_blocks(fmt::format("resnet_block{}", i + 1), *stages_[i], chain);
@@ -70,9 +70,9 @@ BasicBlock::BasicBlock(std::int64_t in, std::int64_t out, std::int64_t stride, b
 }
 
 Tensor BasicBlock::forward(const Tensor& x) {
-  const Tensor middle = bn1_->after(*conv1_, x, Activation::relu);
+  const Tensor middle = bn1_->forward((*conv1_)(x), Activation::relu);
   const Tensor shortcut = conv3_ ? (*conv3_)(x) : x;
-  return bn2_->after(*conv2_, middle, Activation::relu, shortcut);
+  return bn2_->forward((*conv2_)(middle), Activation::relu, shortcut);
 }
 
 ResNet18::ResNet18(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device) {
@@ -94,9 +94,9 @@ ResNet18::ResNet18(const NetworkInput& input, Generator& generator, const std::s
 }
 
 Tensor ResNet18::forward(const Tensor& x) {
-  Tensor y = norm_->after(*conv_, x, Activation::relu);  // [N, C, H, W] → [N, 64, H, W]
-  for (const auto& stage : stages_) y = (*stage)(y);     // → [N, 512, ⌈H/8⌉, ⌈W/8⌉]
-  return (*fc_)(flatten(adaptive_avg_pool2d(y, 1, 1)));  // → [N, classes]
+  Tensor y = norm_->forward((*conv_)(x), Activation::relu);  // [N, C, H, W] → [N, 64, H, W]
+  for (const auto& stage : stages_) y = (*stage)(y);         // → [N, 512, ⌈H/8⌉, ⌈W/8⌉]
+  return (*fc_)(flatten(adaptive_avg_pool2d(y, 1, 1)));      // → [N, classes]
 }
 
 Bottleneck::Bottleneck(std::int64_t in, std::int64_t width, std::int64_t stride, Generator& generator,
@@ -118,10 +118,10 @@ Bottleneck::Bottleneck(std::int64_t in, std::int64_t width, std::int64_t stride,
 }
 
 Tensor Bottleneck::forward(const Tensor& x) {
-  Tensor y = bn1_->after(*conv1_, x, Activation::relu);
-  y = bn2_->after(*conv2_, y, Activation::relu);
-  const Tensor shortcut = shortcut_ ? shortcut_norm_->after(*shortcut_, x) : x;
-  return bn3_->after(*conv3_, y, Activation::relu, shortcut);
+  Tensor y = bn1_->forward((*conv1_)(x), Activation::relu);
+  y = bn2_->forward((*conv2_)(y), Activation::relu);
+  const Tensor shortcut = shortcut_ ? (*shortcut_norm_)((*shortcut_)(x)) : x;
+  return bn3_->forward((*conv3_)(y), Activation::relu, shortcut);
 }
 
 PlainBlock::PlainBlock(std::int64_t in, std::int64_t width, std::int64_t stride, Generator& generator,
@@ -140,9 +140,9 @@ PlainBlock::PlainBlock(std::int64_t in, std::int64_t width, std::int64_t stride,
 }
 
 Tensor PlainBlock::forward(const Tensor& x) {
-  const Tensor y = bn1_->after(*conv1_, x, Activation::relu);
-  const Tensor shortcut = shortcut_ ? shortcut_norm_->after(*shortcut_, x) : x;
-  return bn2_->after(*conv2_, y, Activation::relu, shortcut);
+  const Tensor y = bn1_->forward((*conv1_)(x), Activation::relu);
+  const Tensor shortcut = shortcut_ ? (*shortcut_norm_)((*shortcut_)(x)) : x;
+  return bn2_->forward((*conv2_)(y), Activation::relu, shortcut);
 }
 
 const ResNetDepth* resnet_depth(std::string_view name) noexcept {
@@ -186,7 +186,7 @@ std::vector<LayerUnit> ResNet::chain() const {
   std::vector<LayerUnit> chain;
   chain.push_back({{{"conv1", conv1_}, {"bn1", bn1_}}, [conv = conv1_, norm = bn1_](const Tensor& x) {
                      MaxPool2d pool(3, 2, 1);
-                     return pool(norm->after(*conv, x, Activation::relu));
+                     return pool(norm->forward((*conv)(x), Activation::relu));
                    }});
   for (std::size_t i = 0; i < layers_.size(); ++i)
     add_blocks(fmt::format("layer{}", i + 1), *layers_[i], chain);
@@ -196,9 +196,9 @@ std::vector<LayerUnit> ResNet::chain() const {
 }
 
 Tensor ResNet::forward(const Tensor& x) {
-  Tensor y = pool_(bn1_->after(*conv1_, x, Activation::relu));  // [N, C, 224, 224] → [N, 64, 56, 56]
-  for (const auto& layer : layers_) y = (*layer)(y);            // → [N, 512 or 2048, 7, 7]
-  return (*fc_)(flatten(adaptive_avg_pool2d(y, 1, 1)));         // → [N, classes]
+  Tensor y = pool_(bn1_->forward((*conv1_)(x), Activation::relu));  // [N, C, 224, 224] → [N, 64, 56, 56]
+  for (const auto& layer : layers_) y = (*layer)(y);                // → [N, 512 or 2048, 7, 7]
+  return (*fc_)(flatten(adaptive_avg_pool2d(y, 1, 1)));             // → [N, classes]
 }
 
 }  // namespace dtrain

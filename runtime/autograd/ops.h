@@ -132,15 +132,6 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, con
                   const Tensor& running_var, const BatchNormRule& rule, bool training,
                   const Tensor& residual = {}, const std::shared_ptr<BatchPeers>& peers = nullptr);
 
-/// What batch_norm has of its channels, each [C] or undefined.
-struct BatchNormTensors {
-  Tensor weight, bias, running_mean, running_var;
-};
-/// batch_norm(conv2d(x, w, conv_bias, geometry), …, residual) in training.
-Tensor conv2d_batch_norm(const Tensor& x, const Tensor& w, const Tensor& conv_bias,
-                         const Conv2dGeometry& geometry, const BatchNormTensors& norm,
-                         const BatchNormRule& rule, const Tensor& residual = {});
-
 // ---- losses and what they are made of
 enum class LossReduction { mean, sum, none };
 Tensor softmax(const Tensor& x, int dim = -1);

@@ -117,13 +117,6 @@ void batch_norm_backward(const BatchNormRule& rule, const BatchNormChannels& cha
   if (rule.activation == Activation::relu) require_like(kName, "output", output, input);
 }
 
-void conv2d_batch_norm(const Conv2dGeometry& geometry, const View& input, const View& weight,
-                       const View& bias, const View& convolved, const BatchNormRule& /*rule*/,
-                       const BatchNormChannels& channels, const View& residual, const View& output) {
-  conv2d(geometry, input, weight, bias, Activation::none, convolved);
-  require_training("conv2d_batch_norm", channels, convolved, residual, output);
-}
-
 void batch_norm_moments(const View& input, const View& moments) {
   require_rank("batch_norm_moments", "input", input, 4);
   require_totals("batch_norm_moments", "moments", moments, 1, input.shape[1]);

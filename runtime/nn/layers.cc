@@ -91,22 +91,10 @@ bool BatchNorm2d::begin_batch() {
   return again;
 }
 
-BatchNormTensors BatchNorm2d::tensors(bool again) const {
-  return {weight_, bias_, again ? Tensor() : running_mean_, again ? Tensor() : running_var_};
-}
-
 Tensor BatchNorm2d::forward(const Tensor& x, Activation activation, const Tensor& residual) {
-  const auto [weight, bias, mean, var] = tensors(begin_batch());
-  return batch_norm(x, weight, bias, mean, var, {eps_, momentum_, activation}, is_training(), residual,
-                    peers_);
-}
-
-Tensor BatchNorm2d::after(Conv2d& conv, const Tensor& x, Activation activation, const Tensor& residual) {
-  const Conv2dOptions& options = conv.options();
-  const bool plain = options.activation == Activation::none && !options.pool && !conv.is_recomputed();
-  if (!is_training() || peers_ != nullptr || !plain) return forward(conv(x), activation, residual);
-  return conv2d_batch_norm(x, conv.weight(), conv.bias(), options.geometry, tensors(begin_batch()),
-                           {eps_, momentum_, activation}, residual);
+  const bool again = begin_batch();
+  return batch_norm(x, weight_, bias_, again ? Tensor() : running_mean_, again ? Tensor() : running_var_,
+                    {eps_, momentum_, activation}, is_training(), residual, peers_);
 }
 
 int synchronize_batch_norms(Module& module, const std::shared_ptr<BatchPeers>& peers) {

@@ -93,12 +93,6 @@ class BatchNorm2d : public Module {
   Tensor forward(const Tensor& x) override { return forward(x, Activation::none); }
   /// activation(norm(x) + residual) in the same kernel; `residual` has x's shape, or is undefined.
   Tensor forward(const Tensor& x, Activation activation, const Tensor& residual = {});
-  /// forward(conv(x), activation, residual). In training a GPU gathers the statistics while it convolves,
-  /// which spares it to read the convolution's output for them:
-  ///
-  ///     Tensor y = norm->after(*conv, x, Activation::relu);
-  Tensor after(Conv2d& conv, const Tensor& x, Activation activation = Activation::none,
-               const Tensor& residual = {});
   /// From now on training takes the statistics of the whole batch, of which each peer has a part: every rank
   /// must run forward and backward alike. Null: this rank's part alone again.
   void synchronize(std::shared_ptr<BatchPeers> peers) { peers_ = std::move(peers); }
@@ -106,7 +100,6 @@ class BatchNorm2d : public Module {
  private:
   /// Whether this is the second run of a forward that is computed again; counts the batch where it is not.
   bool begin_batch();
-  BatchNormTensors tensors(bool again) const;
 
   Tensor weight_, bias_, running_mean_, running_var_, batches_;
   double eps_, momentum_;

@@ -68,8 +68,6 @@ class Module {
   bool is_training() const noexcept { return training_; }
   /// Whether a call keeps for backward only its input (see recomputed()); not handed on to the children.
   void set_recompute(bool recompute = true) noexcept { recompute_ = recompute; }
-  /// Whether set_recompute() asked for it.
-  bool is_recomputed() const noexcept { return recompute_; }
   /// Whether recompute_blocks() makes this module compute its inside again: a block of a deep network, large
   /// enough that keeping only its input is worth it.
   bool is_block() const noexcept { return block_; }

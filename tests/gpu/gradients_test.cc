@@ -86,41 +86,6 @@ TEST_F(GpuGradients, OfABiasThatAlsoGoesElsewhereAreSummed) {
   expect_near(there.bias.grad(), here.bias.grad(), 1e-4, "bias behind relu");
 }
 
-// The statistics are the convolution's, gathered in float; all else is as behind one that is done before.
-TEST_F(GpuGradients, OfAConvolutionAndBatchNormInOneAreThoseOfBothInTurn) {
-  const BatchNormRule rule{.activation = Activation::relu};
-  for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
-    const double bound = dtype == DType::bf16 ? 0.1 : dtype == DType::f16 ? 0.02 : 0;
-    for (const bool added : {false, true}) {
-      std::vector<Leaves> all;
-      std::vector<BatchNormTensors> norms;
-      std::vector<Tensor> shortcuts;
-      for (const bool in_one : {false, true}) {
-        const Leaves of = leaves(gpu);
-        const BatchNormTensors norm{of.scale, of.shift, Tensor::zeros({16}, gpu), Tensor::ones({16}, gpu)};
-        Tensor shortcut = Tensor::full({3, 16, 6, 6}, 0.25, gpu);
-        shortcut.set_requires_grad(true);
-        const Tensor x = of.x.to(dtype), w = of.w.to(dtype), residual = added ? shortcut.to(dtype) : Tensor();
-        const Tensor y = in_one ? conv2d_batch_norm(x, w, of.bias, kPadded, norm, rule, residual)
-                                : batch_norm(conv2d(x, w, of.bias, kPadded), norm.weight, norm.bias,
-                                             norm.running_mean, norm.running_var, rule, true, residual);
-        sum(square(y.to(DType::f32))).backward();
-        all.push_back(of);
-        norms.push_back(norm);
-        shortcuts.push_back(shortcut);
-      }
-      expect_near(all[1].x.grad(), all[0].x.grad(), bound * 4, "input");
-      expect_near(all[1].w.grad(), all[0].w.grad(), bound * 4, "weight");
-      expect_near(all[1].scale.grad(), all[0].scale.grad(), bound, "norm's weight");
-      expect_near(all[1].shift.grad(), all[0].shift.grad(), bound, "norm's bias");
-      expect_near(norms[1].running_mean, norms[0].running_mean, bound, "running mean");
-      expect_near(norms[1].running_var, norms[0].running_var, bound, "running variance");
-      EXPECT_EQ(largest(all[1].bias.grad()), 0);
-      if (added) expect_near(shortcuts[1].grad(), shortcuts[0].grad(), bound, "shortcut");
-    }
-  }
-}
-
 /// conv, batch norm and relu, pooling, linear; float16's gradients are scaled as in training.
 Tensor loss_of(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& scale,
                const Tensor& head) {

@@ -77,8 +77,8 @@ constexpr Place kWritten[] = {kConvolved, kOutput, kRunningMean, kRunningVar, kM
 void call(Kernels& kernels, const Case& c, const std::vector<View>& v) {
   const BatchNormChannels channels{v[kNormWeight], v[kNormBias], v[kRunningMean],
                                    v[kRunningVar], v[kMean],     v[kInvStd]};
-  kernels.conv2d_batch_norm(c.geometry, v[kInput], v[kWeight], v[kBias], v[kConvolved],
-                            {.activation = c.activation}, channels, v[kResidual], v[kOutput]);
+  kernels.conv2d(c.geometry, v[kInput], v[kWeight], v[kBias], Activation::none, v[kConvolved]);
+  kernels.batch_norm({.activation = c.activation}, channels, v[kConvolved], v[kResidual], v[kOutput]);
 }
 
 class GpuStatistics : public testing::Test {
@@ -101,7 +101,8 @@ class GpuStatistics : public testing::Test {
   }
   void check(Device& device, const Case& c, DType dtype) {
     const std::int64_t terms = c.c / c.geometry.groups * c.kernel * c.kernel;
-    compare(device, dtype, arguments(c), bound_of(dtype, terms), std::string("conv2d_batch_norm, ") + c.name,
+    compare(device, dtype, arguments(c), bound_of(dtype, terms),
+            std::string("convolution and batch norm, ") + c.name,
             [&](Kernels& kernels, const std::vector<View>& v) { call(kernels, c, v); });
   }
   std::shared_ptr<Device> gpu = make_device("cuda");
@@ -117,7 +118,7 @@ TEST_F(GpuStatistics, AreThoseOfTheCpu) {
 // In TF32, which a user may ask for, the products have 10 bits.
 TEST_F(GpuStatistics, OfFloatsInTf32) {
   const auto device = make_device("cuda", {.tf32 = true});
-  compare(*device, DType::f32, arguments(kCases[1]), 1e-2, "conv2d_batch_norm in TF32",
+  compare(*device, DType::f32, arguments(kCases[1]), 1e-2, "convolution and batch norm in TF32",
           [&](Kernels& kernels, const std::vector<View>& v) { call(kernels, kCases[1], v); });
 }
 

@@ -73,13 +73,6 @@ Results batch_norm_case(const Case& c) {
                     c.tensor("running_var"), norm_rule(c), c.flag("training"), c.tensor("residual"), peers));
 }
 
-Results conv2d_batch_norm_case(const Case& c) {
-  const BatchNormTensors norm{c.tensor("scale"), c.tensor("shift"), c.tensor("running_mean"),
-                              c.tensor("running_var")};
-  return with_statistics(c, conv2d_batch_norm(c.tensor("x"), c.tensor("weight"), c.tensor("bias"),
-                                              conv_geometry(c), norm, norm_rule(c), c.tensor("residual")));
-}
-
 void add_elementwise(Table& table) {
   table["neg"] = unary(neg);
   table["abs"] = unary(abs);
@@ -154,7 +147,6 @@ void add_windows(Table& table) {
     return y(adaptive_avg_pool2d(c.tensor("x"), size[0], size[1]));
   }};
   table["batch_norm"] = {batch_norm_case};
-  table["conv2d_batch_norm"] = {conv2d_batch_norm_case};
 }
 
 /// What the views of an argument show, and in other orders.

@@ -152,12 +152,6 @@ def batch_norm(t, o):
     return results
 
 
-def conv2d_batch_norm(t, o):
-    y = F.batch_norm(conv(t, o), t["running_mean"], t["running_var"], t["scale"], t["shift"], True)
-    return {"y": activated(y if t["residual"] is None else y + t["residual"], o),
-            **{name: t.bases[name] for name in ("running_mean", "running_var")}}
-
-
 def reduce(function):
     """amax and amin, and sum and mean, over dimensions (none: all)."""
     return one(lambda t, o: function(t["x"], o.get("dims") or tuple(range(t["x"].dim())), keepdim=o.get("keep", False))
@@ -235,7 +229,6 @@ OPERATIONS = {
     "linear": one(lambda t, o: activated(F.linear(t["x"], t["weight"], like_x(t["bias"], t["x"])), o)),
     "conv2d": one(lambda t, o: activated(conv(t, o), o)),
     "conv2d_shortcut": one(lambda t, o: conv(t, o) + 3 * t["x"]),
-    "conv2d_batch_norm": conv2d_batch_norm,
     "pool2d": one(lambda t, o: pool(t["x"], o)),
     "max_pool2d": one(lambda t, o: F.max_pool2d(t["x"], 2)),
     "avg_pool2d": one(lambda t, o: F.avg_pool2d(t["x"], 2)),

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "runtime/autograd/autocast.h"
-#include "runtime/autograd/functions/convolution_call.h"
 #include "runtime/autograd/functions/convolution_gradients.h"
 #include "runtime/autograd/functions/convolution_shape.h"
 #include "runtime/autograd/functions/elementwise.h"
@@ -104,8 +103,18 @@ void conv_backward(const ConvSaved& saved, Tensor grad, GradSink& sink) {
   sink.deliver(0, std::move(grad_x));
 }
 
-}  // namespace
+/// The operands as the kernel takes them, and memory for what it writes.
+struct ConvolutionCall {
+  Tensor x;
+  Tensor parameter;  ///< w's source, with its history: under autocast w is a copy without one
+  Tensor w, bias, result;
+  Conv2dGeometry geometry;
+  Activation activation = Activation::none;
 
+  View bias_view() const { return bias.defined() ? bias.view() : View{}; }
+};
+
+/// Throws UsageError as conv2d.
 ConvolutionCall prepare_conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias,
                                const Conv2dGeometry& geometry, Activation activation) {
   const Tensor low = autocast_low(input);
@@ -121,6 +130,7 @@ ConvolutionCall prepare_conv2d(const Tensor& input, const Tensor& weight, const 
   return call;
 }
 
+/// The result with its history, once the kernel has been called.
 Tensor record_conv2d(ConvolutionCall call) {
   auto& [x, parameter, w, bias, result, geometry, activation] = call;
   if (!recording({x, parameter, bias})) return std::move(result);
@@ -138,6 +148,8 @@ Tensor record_conv2d(ConvolutionCall call) {
                   conv_backward(saved, std::move(grad), sink);
                 });
 }
+
+}  // namespace
 
 Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias, const Conv2dGeometry& geometry,
               Activation activation) {

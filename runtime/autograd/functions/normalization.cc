@@ -3,7 +3,6 @@
 #include <string>
 #include <utility>
 
-#include "runtime/autograd/functions/convolution_call.h"
 #include "runtime/autograd/functions/convolution_shape.h"
 #include "runtime/autograd/functions/elementwise.h"
 #include "runtime/autograd/node.h"
@@ -141,6 +140,11 @@ void norm_backward(const NormSaved& saved, const Tensor& given, bool has_residua
   saved.peers == nullptr ? sink.deliver_zero_mean(0, grad_input) : sink.deliver(0, grad_input);
 }
 
+/// What batch_norm has of its channels, each [C] or undefined.
+struct BatchNormTensors {
+  Tensor weight, bias, running_mean, running_var;
+};
+
 /// Training with the statistics of this batch, around the kernel.
 struct NormCall {
   NormCall(const Tensor& given, const BatchNormTensors& tensors, const BatchNormRule& its_rule,
@@ -237,25 +241,6 @@ Tensor batch_norm(const Tensor& input, const Tensor& weight, const Tensor& bias,
       view_or_none(weight), view_or_none(bias), running_mean.view(), running_var.view(), {}, {}};
   x.device().kernels().batch_norm_inference(rule, channels, x.view(), view_or_none(residual), result.view());
   return result;
-}
-
-Tensor conv2d_batch_norm(const Tensor& input, const Tensor& w, const Tensor& conv_bias,
-                         const Conv2dGeometry& geometry, const BatchNormTensors& norm,
-                         const BatchNormRule& rule, const Tensor& shortcut) {
-  const auto& [weight, bias, running_mean, running_var] = norm;
-  if (!input.defined() || input.device().type() != DeviceType::cuda || input.numel() == 0) {
-    return batch_norm(conv2d(input, w, conv_bias, geometry), weight, bias, running_mean, running_var, rule,
-                      true, shortcut);
-  }
-  ConvolutionCall conv = prepare_conv2d(input, w, conv_bias, geometry, Activation::none);
-  check_batch_norm(conv.result, weight, bias, running_mean, running_var, shortcut, true);
-  const Tensor residual = shortcut.defined() ? shortcut.contiguous(conv.result.memory_format()) : Tensor();
-  NormCall call(conv.result, norm, rule, residual);
-  input.device().kernels().conv2d_batch_norm(geometry, conv.x.view(), conv.w.view(), conv.bias_view(),
-                                             conv.result.view(), rule, call.channels(),
-                                             view_or_none(residual), call.result.view());
-  call.x = record_conv2d(std::move(conv));
-  return record_norm(call, nullptr);
 }
 
 }  // namespace dtrain

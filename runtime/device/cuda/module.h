@@ -18,7 +18,7 @@
 namespace dtrain::cuda {
 
 /// Grows with every change of an interface that program and module share (device, kernels, communicator).
-inline constexpr int kModuleInterface = 5;
+inline constexpr int kModuleInterface = 6;
 
 /// What the driver and the toolkit say; texts are empty when they cannot be told.
 struct ModuleReport {

@@ -155,41 +155,6 @@ TEST_F(ModulesTest, NormsAreNamedAsInPyTorch) {
   EXPECT_NEAR(mean(square(rms(x))).item(), 1, 1e-5);
 }
 
-// On a GPU it is another kernel (tests/gpu/statistics_test.cc); here it is both in turn, to the last bit.
-TEST_F(ModulesTest, BatchNormAfterAConvolutionIsBothInTurn) {
-  Conv2dOptions plain, active;
-  active.activation = Activation::relu;
-  Tensor x = leaf({3, 2, 5, 5});
-  const Tensor shortcut = leaf({3, 4, 3, 3});
-  for (const Conv2dOptions& options : {plain, active}) {
-    for (const bool training : {true, false}) {
-      std::vector<std::vector<float>> results;
-      for (const bool in_one : {false, true}) {
-        Generator generator{5};
-        Conv2d conv(2, 4, 3, generator, device_, options);
-        BatchNorm2d norm(4, device_);
-        norm.train(training);
-        x.zero_grad();
-        const Tensor y = in_one ? norm.after(conv, x, Activation::relu, shortcut)
-                                : norm.forward(conv(x), Activation::relu, shortcut);
-        sum(square(y)).backward();
-        std::vector<float> all = y.to_vector<float>();
-        std::vector<Tensor> rest = {x.grad()};
-        for (const Module* module : {static_cast<const Module*>(&conv), static_cast<const Module*>(&norm)}) {
-          for (const auto& [name, parameter] : module->named_parameters()) rest.push_back(parameter.grad());
-          for (const auto& [name, buffer] : module->named_buffers()) rest.push_back(buffer.to(DType::f32));
-        }
-        for (const Tensor& one : rest) {
-          const auto values = one.to_vector<float>();
-          all.insert(all.end(), values.begin(), values.end());
-        }
-        results.push_back(all);
-      }
-      EXPECT_EQ(results[1], results[0]) << "training " << training;
-    }
-  }
-}
-
 TEST_F(ModulesTest, RecurrentParametersAreNamedAsInPyTorch) {
   LSTM lstm(2, 3, generator_, device_, {.layers = 2, .bidirectional = true});
   const NamedTensors parameters = lstm.named_parameters();

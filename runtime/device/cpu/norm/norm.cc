@@ -229,14 +229,6 @@ void CpuKernels::batch_norm(const BatchNormRule& rule, const BatchNormChannels& 
   batch_norm_apply(rule, channels, input, residual, output);
 }
 
-void CpuKernels::conv2d_batch_norm(const Conv2dGeometry& geometry, const View& input, const View& weight,
-                                   const View& bias, const View& convolved, const BatchNormRule& rule,
-                                   const BatchNormChannels& channels, const View& residual,
-                                   const View& output) {
-  conv2d(geometry, input, weight, bias, Activation::none, convolved);
-  batch_norm(rule, channels, convolved, residual, output);
-}
-
 void CpuKernels::batch_norm_moments(const View& input, const View& moments) {
   if (input.shape[1] == 0 || input.numel() == 0) return fill(moments, 0);
   if (!vectorised({input})) return naive::batch_norm_moments(input, moments);

@@ -62,14 +62,6 @@ void CudaKernels::batch_norm(const BatchNormRule& rule, const BatchNormChannels&
   });
 }
 
-void CudaKernels::conv2d_batch_norm(const Conv2dGeometry& geometry, const View& input, const View& weight,
-                                    const View& bias, const View& convolved, const BatchNormRule& rule,
-                                    const BatchNormChannels& channels, const View& residual,
-                                    const View& output) {
-  conv2d(geometry, input, weight, bias, Activation::none, convolved);
-  batch_norm(rule, channels, convolved, residual, output);
-}
-
 void CudaKernels::batch_norm_inference(const BatchNormRule& rule, const BatchNormChannels& channels,
                                        const View& input, const View& residual, const View& output) {
   if (input.numel() == 0) return;
