@@ -85,7 +85,8 @@ ExitCode run_training(const TrainProgram& program, const std::vector<std::string
   const Options options = first_rank_error(find_placement(environment),
                                            [&] { return resolve_training(program, arguments, environment); });
   const std::string usage = fmt::format(
-      "usage: {} [options]   (alone, or as a worker of dtrain-launch, mpirun or srun)", program.name);
+      "usage: {} [options]\n\nRuns in one process, or as a worker of dtrain-launch, mpirun or srun.",
+      program.name);
   if (options.has("help") && options.text("help") == "combinations") {
     fmt::print("{}", combinations_markdown());
     return ExitCode::ok;

@@ -8,9 +8,10 @@ namespace {
 
 constexpr std::string_view kUsage =
     "usage: dtrain bench WHAT [options]\n\n"
-    "  allreduce  time and bandwidth of all_reduce by size, checked, as nccl-tests prints them\n"
-    "  step       where the time of a training step goes, and how much of communication is hidden\n"
-    "\nBoth run alone or as workers of dtrain-launch, mpirun or srun, and --help lists their options.\n";
+    "  allreduce  time and bandwidth of all_reduce by size, with checked results\n"
+    "  step       where a training step's time goes; how much communication is hidden\n"
+    "\nBoth run in one process or as workers of dtrain-launch, mpirun or srun.\n"
+    "`dtrain bench WHAT --help` lists the options.\n";
 
 }  // namespace
 

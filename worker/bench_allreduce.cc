@@ -13,18 +13,18 @@ namespace {
 
 // clang-format off
 constexpr OptionSpec kOptions[] = {
-    {"min-bytes", "What to measure", "SIZE", "1K", "smallest message, as 512, 4K, 1M or 1G"},
+    {"min-bytes", "What to measure", "SIZE", "1K", "smallest message, such as 512, 4K, 1M or 1G"},
     {"max-bytes", "What to measure", "SIZE", "64M", "largest message"},
-    {"factor", "What to measure", "N", "4", "each size is N times the one before"},
-    {"dtype", "What to measure", "NAME", "float32", "float32, float64, bfloat16, int64, int32 or uint8"},
-    {"warmup", "What to measure", "N", "5", "untimed calls of each size, first"},
+    {"factor", "What to measure", "N", "4", "each size is N times the previous one"},
+    {"dtype", "What to measure", "NAME", "float32", "type of the elements: float32, float64, bfloat16, int64, int32 or uint8"},
+    {"warmup", "What to measure", "N", "5", "untimed calls of each size before the timed ones"},
     {"iterations", "What to measure", "N", "20", "timed calls of each size"},
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
     {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, tcp, gloo, mpi or self"},
     {"allreduce", "Machine", "NAME", "auto", "algorithm: auto, direct, ring, tree or hierarchical"},
-    {"timeout", "Machine", "SECONDS", "300", "longest wait for the peers, at the start and in each call"},
+    {"timeout", "Machine", "SECONDS", "300", "longest wait for the other workers, at the start and in each call"},
     {"json", "Output", "", "", "print one JSON object per line"},
-    {"help", "Output", "", "", "this text"},
+    {"help", "Output", "", "", "print this text"},
 };
 // clang-format on
 
@@ -95,8 +95,8 @@ ExitCode run_bench_allreduce(const Invocation& invocation) {
   const Options options =
       resolve_options("dtrain bench allreduce", kOptions, invocation.arguments, invocation.environment);
   if (const auto help = asked_help(options,
-                                   "usage: dtrain bench allreduce [options]   (as a worker of dtrain-launch, "
-                                   "mpirun or srun)",
+                                   "usage: dtrain bench allreduce [options]\n\n"
+                                   "Runs as a worker of dtrain-launch, mpirun or srun.",
                                    kOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;

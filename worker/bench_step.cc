@@ -22,14 +22,14 @@ namespace {
 
 // clang-format off
 constexpr OptionSpec kOwnOptions[] = {
-    {"warmup", "What to measure", "N", "3", "untimed steps, first"},
+    {"warmup", "What to measure", "N", "3", "untimed steps before the timed ones"},
     {"iterations", "What to measure", "N", "10", "timed steps"},
     {"forecast", "What to measure", "GPU", "h100",
-     "on an emulated GPU: the GPU whose times to predict (h100, h200, a100, l4, rtx4090)"},
-    {"forecast-batch", "What to measure", "N", "0", "with --forecast: samples per step; 0: as many as were measured"},
-    {"by", "What to measure", "WHAT", "kind", "one line per kind of operation, or per kernel"},
+     "on an emulated GPU: predict the times of this GPU (h100, h200, a100, l4, rtx4090)"},
+    {"forecast-batch", "What to measure", "N", "0", "with --forecast: samples per step; 0: as many as measured"},
+    {"by", "What to measure", "WHAT", "kind", "print one line per kind of operation, or per kernel"},
     {"json", "Output", "", "", "print one JSON object per line"},
-    {"help", "Output", "", "", "this text"},
+    {"help", "Output", "", "", "print this text"},
 };
 // Of `dtrain train`'s options those that change what a step does.
 constexpr std::array<std::string_view, 15> kTrainOptions = {
@@ -188,8 +188,8 @@ ExitCode run_bench_step(const Invocation& invocation) {
   const Options options =
       resolve_options("dtrain bench step", all, invocation.arguments, invocation.environment);
   if (const auto help = asked_help(options,
-                                   "usage: dtrain bench step [options]   (alone, or as a worker of "
-                                   "dtrain-launch, mpirun or srun)",
+                                   "usage: dtrain bench step [options]\n\n"
+                                   "Runs in one process, or as a worker of dtrain-launch, mpirun or srun.",
                                    all)) {
     fmt::print("{}", *help);
     return ExitCode::ok;

@@ -18,9 +18,9 @@ namespace {
 // clang-format off
 constexpr OptionSpec kOptions[] = {
     {"dataset", "What to check", "NAME", "", "as --dataset of dtrain train"},
-    {"data-dir", "What to check", "DIR", "", "folder of the data set's files; unset: where Debian's package puts them"},
-    {"threads", "Machine", "N", "", "threads that read; unset: as many as there are cores"},
-    {"help", "Output", "", "", "this text"},
+    {"data-dir", "What to check", "DIR", "", "folder with the data set's files; unset: where Debian's package installs them"},
+    {"threads", "Machine", "N", "", "reading threads; unset: one per core"},
+    {"help", "Output", "", "", "print this text"},
 };
 // clang-format on
 
@@ -93,7 +93,7 @@ ExitCode run_data(const Invocation& invocation) {
   if (what == "--help" || what == "-h") {
     fmt::print(
         "usage: dtrain data check --dataset NAME [options]\n\n"
-        "  check   read every sample once and name the bad ones\n");
+        "  check   read every sample once and report the bad ones\n");
     return ExitCode::ok;
   }
   if (what != "check") throw UsageError(fmt::format("dtrain data: expected check, got '{}'", what));

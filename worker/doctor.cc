@@ -26,10 +26,10 @@ namespace fs = std::filesystem;
 
 // clang-format off
 constexpr OptionSpec kOptions[] = {
-    {"data-dir", "Doctor", "DIR", "", "folder of the data set's files; unset: where Debian's package puts them"},
+    {"data-dir", "Doctor", "DIR", "", "folder with the data set's files; unset: where Debian's package installs them"},
     {"run-dir", "Doctor", "DIR", ".", "where runs will be written"},
     {"json", "Doctor", "", "", "print one JSON object"},
-    {"help", "Doctor", "", "", "this text"},
+    {"help", "Doctor", "", "", "print this text"},
 };
 // clang-format on
 

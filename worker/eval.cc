@@ -32,16 +32,16 @@ constexpr OptionSpec kOptions[] = {
     {"model", "What to evaluate", "NAME", "", "model; unset: the checkpoint's"},
     {"task", "What to evaluate", "NAME", "", "task; unset: the checkpoint's"},
     {"dataset", "What to evaluate", "NAME", "", "data set; unset: the checkpoint's"},
-    {"data-dir", "What to evaluate", "DIR", "", "folder of the data set's files; unset: where Debian's package puts them"},
-    {"on-bad-sample", "What to evaluate", "HOW", "stop", "a picture that cannot be decoded: stop, or skip (report it and take the next one in its place)"},
-    {"choices", "What to evaluate", "FILE", "", "instead of a data set, questions with several answers for a language model: *.jsonl with query, choices and gold (or ctx, endings and label)"},
-    {"tokenizer", "What to evaluate", "FILE", "", "of a language model's tokens; unset: that of the data or of the folder, else bytes"},
+    {"data-dir", "What to evaluate", "DIR", "", "folder with the data set's files; unset: where Debian's package installs them"},
+    {"on-bad-sample", "What to evaluate", "HOW", "stop", "what to do with an image that cannot be decoded: stop, or skip (report it and use the next one instead; at most one in a hundred)"},
+    {"choices", "What to evaluate", "FILE", "", "multiple-choice questions for a language model, instead of a data set: *.jsonl with query, choices and gold (or ctx, endings and label)"},
+    {"tokenizer", "What to evaluate", "FILE", "", "tokenizer of a language model: tokenizer.json, *.tiktoken or a folder; unset: the tokenizer of the data or of the folder, else bytes"},
     {"batch-size", "What to evaluate", "N", "256", "samples per worker and batch"},
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda (this worker's GPU) or cuda:N"},
     {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, tcp, gloo or mpi"},
-    {"timeout", "Machine", "SECONDS", "300", "longest wait for the peers"},
+    {"timeout", "Machine", "SECONDS", "300", "longest wait for the other workers"},
     {"json", "Output", "", "", "print one JSON object"},
-    {"help", "Output", "", "", "this text"},
+    {"help", "Output", "", "", "print this text"},
 };
 // clang-format on
 

@@ -20,21 +20,21 @@ using Tokens = std::vector<std::int32_t>;
 
 // clang-format off
 constexpr OptionSpec kOptions[] = {
-    {"prompt", "What to continue", "TEXT", "", "a text to continue"},
-    {"prompts", "What to continue", "FILE", "", "a file with a prompt in each line, continued in one batch"},
-    {"checkpoint", "What to continue", "PATH", "", "of a run: weights other than the newest"},
-    {"tokenizer", "What to continue", "FILE", "", "tokenizer.json, *.tiktoken or a folder; unset: that of the folder or of the run's data, else bytes"},
-    {"tokens", "How", "N", "100", "new tokens for each prompt, at most"},
-    {"temperature", "How", "X", "0", "logits are divided by it before a token is drawn; 0: always the likeliest token"},
-    {"top-k", "How", "K", "0", "draw from the K likeliest tokens; 0: from all"},
-    {"top-p", "How", "P", "1", "draw from the likeliest tokens that together have probability P"},
-    {"seed", "How", "S", "0", "seeds the draws, as torch.manual_seed"},
-    {"stop-tokens", "How", "LIST", "", "numbers of tokens that end a text: 50256,198; unset: the model's end of text; none: no token does"},
-    {"cache", "How", "WHEN", "on", "on: keep keys and values of earlier tokens; off: compute them again for each token"},
+    {"prompt", "What to continue", "TEXT", "", "text to continue"},
+    {"prompts", "What to continue", "FILE", "", "file with one prompt per line; all are continued in one batch"},
+    {"checkpoint", "What to continue", "PATH", "", "weights of the run other than the newest: a checkpoint directory or a .safetensors file"},
+    {"tokenizer", "What to continue", "FILE", "", "tokenizer.json, *.tiktoken or a folder; unset: the tokenizer of the folder or of the run's data, else bytes"},
+    {"tokens", "Sampling", "N", "100", "most new tokens for each prompt"},
+    {"temperature", "Sampling", "X", "0", "divide the logits by this before drawing a token; 0: always take the likeliest token"},
+    {"top-k", "Sampling", "K", "0", "draw from the K likeliest tokens; 0: from all"},
+    {"top-p", "Sampling", "P", "1", "draw from the likeliest tokens that together have probability P"},
+    {"seed", "Sampling", "S", "0", "seed of the draws, as torch.manual_seed"},
+    {"stop-tokens", "Sampling", "LIST", "", "tokens that end a text, by number: 50256,198; unset: the model's end-of-text token; none: no token"},
+    {"cache", "Sampling", "WHEN", "on", "on: keep the keys and values of earlier tokens (KV cache); off: recompute them for each token"},
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda or cuda:N"},
-    {"threads", "Machine", "N", "", "threads to compute with; unset: OMP_NUM_THREADS or all cores"},
+    {"threads", "Machine", "N", "", "compute threads; unset: OMP_NUM_THREADS or all cores"},
     {"json", "Output", "", "", "print a JSON object for each prompt: prompt, text, tokens"},
-    {"help", "Output", "", "", "this text"},
+    {"help", "Output", "", "", "print this text"},
 };
 // clang-format on
 

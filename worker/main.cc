@@ -23,26 +23,27 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"train", "train a built-in model, alone or as a worker of a job", run_train, true},
+    {"train", "train a built-in model, in one process or as a worker of a job", run_train, true},
     {"eval", "evaluate a checkpoint on the test set", run_eval, true},
     {"sampler", "print the sample indices that a rank gets in an epoch", run_sampler},
-    {"data", "read every sample of a data set once and name the bad ones", run_data},
+    {"data", "check that every sample of a data set can be read", run_data},
     {"doctor", "check this machine and report what is wrong and how to fix it", run_doctor},
     {"bench", "measure all_reduce, or where a training step's time goes", run_bench, true},
     {"sweep", "train with many combinations of options, several runs at a time", run_sweep},
     {"report", "plot one run, or compare several, in a self-contained HTML page", run_report},
     {"predict", "apply a trained network to samples in a file", run_predict, true},
-    {"export", "write a trained network as an ONNX file, or as others publish weights", run_export},
-    {"generate", "continue a text by a trained language model", run_generate, true},
-    {"tokenize", "write texts as shards of tokens, by a model's tokenizer", run_tokenize},
-    {"convert", "convert weights from or to PyTorch's names, as safetensors", run_convert},
+    {"export", "write a trained network as an ONNX file or in Hugging Face's format", run_export},
+    {"generate", "continue a text with a trained language model", run_generate, true},
+    {"tokenize", "tokenize texts into shards, or train a tokenizer", run_tokenize},
+    {"convert", "convert safetensors weights to or from PyTorch's names", run_convert},
 };
 
 std::string usage() {
   std::string text = "usage: dtrain COMMAND [options]\n\n";
   for (const Command& command : kCommands) text += fmt::format("  {:<10} {}\n", command.name, command.help);
   return text +
-         "\n`dtrain COMMAND --help` lists a command's options; `dtrain --version` prints the version.\n";
+         "\n`dtrain COMMAND --help` lists a command's options.\n"
+         "`dtrain --version` prints the version.\n";
 }
 
 /// OpenMP reads how its threads wait before main() begins, so that the program has to start again to say it:

@@ -1,4 +1,4 @@
-// `dtrain report [RUN …]`: one page about a run or several side by side, as a file or live.
+// `dtrain report [RUN ...]`: one page about a run or several side by side, as a file or live.
 #include "runtime/metrics/report.h"
 
 #include <fmt/format.h>
@@ -49,7 +49,7 @@ ExitCode run_report(const Invocation& invocation) {
   const SplitArguments split = split_report_arguments(invocation.arguments);
   const Options options =
       resolve_options("dtrain report", report_options(), split.options, invocation.environment);
-  if (const auto help = asked_help(options, "usage: dtrain report [RUN …] [options]", report_options())) {
+  if (const auto help = asked_help(options, "usage: dtrain report [RUN ...] [options]", report_options())) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }

@@ -13,15 +13,15 @@ namespace {
 // clang-format off
 constexpr OptionSpec kOptions[] = {
     {"size", "Sampler", "N", "", "samples in the data set"},
-    {"world", "Sampler", "W", "1", "workers"},
-    {"rank", "Sampler", "R", "0", "rank whose indices are printed"},
+    {"world", "Sampler", "W", "1", "number of workers"},
+    {"rank", "Sampler", "R", "0", "rank whose indices to print"},
     {"seed", "Sampler", "S", "0", "as --seed of dtrain train"},
     {"epoch", "Sampler", "E", "0", "epoch, counted from 0"},
-    {"no-shuffle", "Sampler", "", "", "keep the order of the files"},
-    {"drop-last", "Sampler", "", "", "drop the last samples so that all workers have equally many, instead of repeating some; with --global-batch-size: drop those that do not fill a step"},
-    {"global-batch-size", "Sampler", "B", "", "as --global-batch-size of dtrain train; for --from-position and uneven shares"},
-    {"from-position", "Sampler", "P", "0", "start after the steps that took the epoch's first P samples"},
-    {"help", "Sampler", "", "", "this text"},
+    {"no-shuffle", "Sampler", "", "", "do not shuffle"},
+    {"drop-last", "Sampler", "", "", "drop the last samples so that all workers get the same number, instead of repeating some; with --global-batch-size: drop those that do not fill a step"},
+    {"global-batch-size", "Sampler", "B", "", "as --global-batch-size of dtrain train; for --from-position, and for batches that do not divide evenly among the workers"},
+    {"from-position", "Sampler", "P", "0", "skip the steps that took the epoch's first P samples"},
+    {"help", "Sampler", "", "", "print this text"},
 };
 // clang-format on
 

@@ -29,14 +29,14 @@ constexpr std::string_view kUsage =
 // clang-format off
 constexpr OptionSpec kOptions[] = {
     {"sweep-dir", "Sweep", "DIR", "", "folder of the sweep; unset: sweeps/<name of CONFIG.json>"},
-    {"jobs", "Sweep", "N", "", "runs at the same time; unset: as many as leave each worker a core, or a GPU, of its own"},
-    {"metric", "Sweep", "NAME", "", "metric to sort by: accuracy, loss or another that evaluation reports; unset: CONFIG.json's, else accuracy if there is one"},
-    {"max-restarts", "Sweep", "N", "0", "restarts of a run whose workers fail"},
+    {"jobs", "Sweep", "N", "", "runs at the same time; unset: as many as give each worker its own core or GPU"},
+    {"metric", "Sweep", "NAME", "", "metric to sort by: accuracy, loss or another that evaluation reports; unset: the one in CONFIG.json, else accuracy if it is reported"},
+    {"max-restarts", "Sweep", "N", "0", "restart a run whose workers fail up to N times"},
     {"stop-on-failure", "Sweep", "", "", "stop the sweep when a run fails; unset: the other runs continue"},
     {"retry-failed", "Sweep", "", "", "also resume runs that failed"},
     {"dry-run", "Output", "", "", "print each run, its result so far and its options; start nothing"},
     {"json", "Output", "", "", "print the results as one JSON object"},
-    {"help", "Output", "", "", "this text"},
+    {"help", "Output", "", "", "print this text"},
 };
 // clang-format on
 

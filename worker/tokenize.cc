@@ -21,17 +21,17 @@ namespace {
 
 // clang-format off
 constexpr OptionSpec kOptions[] = {
-    {"tokenizer", "Tokenize", "FILE", "", "tokenizer.json, *.tiktoken of a published encoding, or a folder with tokenizer.json or vocab.json and merges.txt"},
-    {"input", "Tokenize", "PATTERN", "", "the texts: *.txt (a file is a document) or *.jsonl (a line is one), either may be gzip"},
-    {"output", "Tokenize", "DIR", "", "folder of the shards; if it has some of the same conversion, it is resumed behind them"},
-    {"field", "Tokenize", "NAME", "text", "of a *.jsonl line's object: the document's text"},
-    {"prompt", "Tokenize", "NAME", "", "of a *.jsonl line's object: a text in front of the document's, which training does not ask for (then --field completion, say)"},
-    {"end-token", "Tokenize", "TOKEN", "auto", "put behind each document: auto (<|endoftext|> or what the tokenizer has for it), none or a token's text"},
+    {"tokenizer", "Tokenize", "FILE", "", "tokenizer.json, a *.tiktoken file of a published encoding, or a folder with tokenizer.json or vocab.json and merges.txt"},
+    {"input", "Tokenize", "PATTERN", "", "texts: *.txt (each file is a document) or *.jsonl (each line is a document); both may be compressed by gzip"},
+    {"output", "Tokenize", "DIR", "", "folder for the shards; if it holds shards of an interrupted run of the same conversion, it resumes after them"},
+    {"field", "Tokenize", "NAME", "text", "field of each *.jsonl line that has the document's text"},
+    {"prompt", "Tokenize", "NAME", "", "field of each *.jsonl line that has a prompt, a text before the document's that is not counted in the training loss (use it with --field completion, for example)"},
+    {"end-token", "Tokenize", "TOKEN", "auto", "token to append to each document: auto (the tokenizer's end of text, such as <|endoftext|>), none, or the text of a token"},
     {"shard-tokens", "Tokenize", "N", "100000000", "a shard ends with the document that reaches N tokens"},
-    {"threads", "Tokenize", "N", "0", "threads that encode; 0: one for each CPU"},
-    {"train", "A tokenizer of one's own", "N", "", "instead of shards, make a tokenizer (byte-level BPE, GPT-2's words) of at most N tokens from the texts: --output gets its tokenizer.json"},
-    {"verify", "Check", "PATTERN", "", "write nothing; read files of tokens (of any format) against their checksums and vocabulary"},
-    {"help", "Check", "", "", "this text"},
+    {"threads", "Tokenize", "N", "0", "encoding threads; 0: one per CPU"},
+    {"train", "Train a tokenizer", "N", "", "train a tokenizer of at most N tokens on the texts (byte-level BPE, words split as by GPT-2) and write its tokenizer.json to --output, instead of shards"},
+    {"verify", "Check", "PATTERN", "", "write nothing; check token files (of any supported format) against their checksums and vocabulary"},
+    {"help", "Check", "", "", "print this text"},
 };
 // clang-format on
 
@@ -156,9 +156,12 @@ ExitCode convert(const Options& options, const Environment& environment) {
 ExitCode run_tokenize(const Invocation& invocation) {
   const Options options =
       resolve_options("dtrain tokenize", kOptions, invocation.arguments, invocation.environment);
-  if (const auto help = asked_help(
-          options, "usage: dtrain tokenize --tokenizer FILE|--train N --input PATTERN --output DIR [options]",
-          kOptions)) {
+  if (const auto help =
+          asked_help(options,
+                     "usage: dtrain tokenize --tokenizer FILE --input PATTERN --output DIR [options]\n"
+                     "       dtrain tokenize --train N --input PATTERN --output DIR [options]\n"
+                     "       dtrain tokenize --verify PATTERN",
+                     kOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }

@@ -9,17 +9,17 @@ namespace {
 
 // clang-format off
 constexpr OptionSpec kTaskOptions[] = {
-    {"model", "What to train", "NAME", "lenet", "linear, mlp, lenet, resnet18 (for small images), resnet18-imagenet, resnet34, resnet50, resnet101, resnet152 (torchvision's); transformer, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-tiny, llama-tiny, bert-base, bert-tiny, llama:config.json, or hf:DIR (a folder with config.json)"},
-    {"task", "What to train", "NAME", "", "classification, regression (mean squared error), language (next token) or masked-language (BERT); unset: the model's own"},
+    {"model", "What to train", "NAME", "lenet", "model: linear, mlp, lenet, resnet18 (for small images), resnet18-imagenet, resnet34, resnet50, resnet101, resnet152 (torchvision's); transformer, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-tiny, llama-tiny, bert-base, bert-tiny, llama:config.json, or hf:DIR (a folder with config.json)"},
+    {"task", "What to train", "NAME", "", "task: classification, regression (mean squared error), language (next token) or masked-language (BERT); unset: the model's own"},
     {"width", "What to train", "N", "", "transformer, gpt2-tiny: embedding dimension (d_model); unset: 64"},
     {"heads", "What to train", "N", "", "transformer, gpt2-tiny: attention heads; unset: 4"},
     {"layers", "What to train", "N", "", "transformer, gpt2-tiny: number of blocks; unset: 2"},
     {"tied", "What to train", "", "", "transformer: tie the weights of the token embedding and the output layer"},
     {"dropout", "What to train", "P", "0", "language models: dropout probability, after embeddings, attention and the feed-forward layer"},
-    {"label-smoothing", "What to train", "P", "0", "classification: share of each target that is spread evenly over all classes"},
-    {"mixup", "What to train", "ALPHA", "0", "classification: mix each sample of a batch with the one before it, by a share from Beta(ALPHA, ALPHA); 0: never"},
-    {"cutmix", "What to train", "ALPHA", "0", "classification of images: replace a rectangle by the sample's before it; with --mixup, one of both in each batch; 0: never"},
-    {"lora", "What to train", "SPEC", "", "language models: train low-rank adapters alone: rank=8,alpha=16,on=q+v, of layers q, k, v, qkv, o, gate, up, down"},
+    {"label-smoothing", "What to train", "P", "0", "classification: fraction of each target that is spread evenly over all classes"},
+    {"mixup", "What to train", "ALPHA", "0", "classification: mix each sample with the previous one in its batch; the weight is drawn from Beta(ALPHA, ALPHA), once per batch; 0: off"},
+    {"cutmix", "What to train", "ALPHA", "0", "classification of images: paste a rectangle from the previous sample, of a size drawn from Beta(ALPHA, ALPHA); with --mixup, each batch uses one of the two; 0: off"},
+    {"lora", "What to train", "SPEC", "", "language models: train only low-rank adapters, of layers q, k, v, qkv, o, gate, up or down: rank=8,alpha=16,on=q+v"},
 };
 
 // The data and their context= are the user's.
@@ -50,8 +50,7 @@ SoftTargets targets_of(const Options& options, std::string_view task, bool text)
   SoftTargets targets{share_of(options, "label-smoothing"),
                       {alpha_of(options, "mixup"), alpha_of(options, "cutmix")}};
   const auto refuse = [&](const char* name) {
-    options.refuse(
-        name, text ? "0, or a model of images or tables with it" : "0, or --task classification with it");
+    options.refuse(name, text ? "0 with a language model" : "0, or --task classification");
   };
   if (targets.any() && (text || task != "classification"))
     refuse(targets.smoothing > 0 ? "label-smoothing" : targets.mixing.mixup > 0 ? "mixup" : "cutmix");
@@ -69,12 +68,12 @@ std::shared_ptr<const Task> task_of(const Options& options) {
   const bool own = model == "transformer";
   for (const char* const name : {"width", "heads", "layers"}) {
     if (options.has(name) && !own && model != "gpt2-tiny")
-      options.refuse(name, "--model transformer or gpt2-tiny with it");
+      options.refuse(name, "only with --model transformer or gpt2-tiny");
   }
-  if (options.enabled("tied") && !own) options.refuse("tied", "--model transformer with it");
+  if (options.enabled("tied") && !own) options.refuse("tied", "only with --model transformer");
   const double dropout = share_of(options, "dropout");
-  if (dropout > 0 && !is_text_model(model)) options.refuse("dropout", "0, or a language model with it");
-  if (options.has("lora") && !is_text_model(model)) options.refuse("lora", "a language model with it");
+  if (dropout > 0 && !is_text_model(model)) options.refuse("dropout", "0, or a language model (--model)");
+  if (options.has("lora") && !is_text_model(model)) options.refuse("lora", "only with a language model");
   const auto adjust = [&](TextModel& text) {
     TransformerShape& shape = text.shape;
     for (const auto& [name, value] :

@@ -157,12 +157,12 @@ constexpr OptionSpec kOptions[] = {
     {"devices", "Lesson", "N", "", "how many devices; unset: 1, then 2"},
     {"device", "Lesson", "KIND", "cpu", "cpu or cuda"},
     {"epochs", "Lesson", "N", "10", "passes over the training set"},
-    {"batch-size", "Lesson", "N", "256", "samples of a step, over all devices"},
+    {"batch-size", "Lesson", "N", "256", "samples per step, over all devices"},
     {"lr", "Lesson", "X", "0.2", "learning rate"},
-    {"scale", "Lesson", "X", "0.01", "deviation of the initial weights"},
-    {"seed", "Lesson", "S", "0", "of the initial weights and the order of the samples"},
-    {"data-dir", "Lesson", "DIR", "", "folder of Fashion-MNIST; unset: where Debian's package puts it"},
-    {"help", "Lesson", "", "", "this text"},
+    {"scale", "Lesson", "X", "0.01", "standard deviation of the initial weights"},
+    {"seed", "Lesson", "S", "0", "seed of the initial weights and of the order of the samples"},
+    {"data-dir", "Lesson", "DIR", "", "folder with Fashion-MNIST; unset: where Debian's package installs it"},
+    {"help", "Lesson", "", "", "print this text"},
 };
 // clang-format on
 

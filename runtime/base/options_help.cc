@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "runtime/base/options.h"
 
@@ -14,6 +15,31 @@ std::string help_of(const OptionSpec& spec) {
   return spec.no_effect.empty() ? std::string(spec.help) : fmt::format("no effect: {}", spec.no_effect);
 }
 
+/// The rows below one heading, wherever in the table they are: it may have another table's rows in its
+/// middle.
+struct Group {
+  std::string_view heading;
+  std::vector<const OptionSpec*> rows;
+};
+
+std::vector<Group> grouped(std::span<const OptionSpec> specs) {
+  std::vector<Group> groups;  // in the order of their first rows
+  for (const OptionSpec& spec : specs) {
+    auto group = std::ranges::find(groups, spec.group, &Group::heading);
+    if (group == groups.end()) group = groups.insert(group, Group{spec.group, {}});
+    group->rows.push_back(&spec);
+  }
+  return groups;
+}
+
+std::string option_line(const OptionSpec& spec) {
+  const std::string letter = spec.letter != 0 ? fmt::format("-{}, ", spec.letter) : std::string();
+  const std::string left =
+      fmt::format("{}--{}{}{}", letter, spec.name, spec.value_name.empty() ? "" : " ", spec.value_name);
+  const bool show_default = !spec.default_text.empty() && !spec.value_name.empty();
+  return help_line(left, help_of(spec) + (show_default ? fmt::format(" [{}]", spec.default_text) : ""));
+}
+
 // For a Markdown table: a bar would end the cell, an angle bracket outside of code begin a tag.
 std::string escaped(std::string_view text, std::string_view special) {
   std::string safe;
@@ -22,6 +48,14 @@ std::string escaped(std::string_view text, std::string_view special) {
     safe += c;
   }
   return safe;
+}
+
+std::string markdown_row(const OptionSpec& spec) {
+  const std::string letter = spec.letter != 0 ? fmt::format("`-{}`, ", spec.letter) : std::string();
+  const std::string value = spec.value_name.empty() ? std::string() : fmt::format(" {}", spec.value_name);
+  return fmt::format("| {}`--{}{}` | {} | {} |\n", letter, spec.name, escaped(value, "|"),
+                     spec.default_text.empty() ? "" : fmt::format("`{}`", escaped(spec.default_text, "|")),
+                     escaped(help_of(spec), "|<"));
 }
 
 // Breaks a help text at blanks so that it stays in its column.
@@ -48,33 +82,22 @@ std::string help_line(const std::string& left, std::string_view right) {
 
 std::string options_help(std::string_view usage, std::span<const OptionSpec> specs) {
   std::string text = fmt::format("{}\n", usage);
-  std::string_view group;
-  for (const OptionSpec& spec : specs) {
-    if (spec.group != group) text += fmt::format("\n{}\n", group = spec.group);
-    const std::string letter = spec.letter != 0 ? fmt::format("-{}, ", spec.letter) : std::string();
-    const std::string left =
-        fmt::format("{}--{}{}{}", letter, spec.name, spec.value_name.empty() ? "" : " ", spec.value_name);
-    const bool show_default = !spec.default_text.empty() && !spec.value_name.empty();
-    text += help_line(left, help_of(spec) + (show_default ? fmt::format(" [{}]", spec.default_text) : ""));
+  for (const auto& [heading, rows] : grouped(specs)) {
+    if (!heading.empty()) text += fmt::format("\n{}\n", heading);
+    for (const OptionSpec* spec : rows) text += option_line(*spec);
   }
   return text;
 }
 
 std::string options_markdown(std::span<const OptionSpec> specs) {
   std::string text = "| option | default | |\n|---|---|---|\n";
-  std::string_view group;
-  for (const OptionSpec& spec : specs) {
-    if (spec.name == "help") continue;
-    if (spec.group != group) {
-      group = spec.group;
-      text +=
-          fmt::format("| **{}** | | |\n", group.ends_with(':') ? group.substr(0, group.size() - 1) : group);
+  for (const auto& [heading, rows] : grouped(specs)) {
+    std::string lines;
+    for (const OptionSpec* spec : rows) {
+      if (spec->name != "help") lines += markdown_row(*spec);
     }
-    const std::string letter = spec.letter != 0 ? fmt::format("`-{}`, ", spec.letter) : std::string();
-    const std::string value = spec.value_name.empty() ? std::string() : fmt::format(" {}", spec.value_name);
-    text += fmt::format("| {}`--{}{}` | {} | {} |\n", letter, spec.name, escaped(value, "|"),
-                        spec.default_text.empty() ? "" : fmt::format("`{}`", escaped(spec.default_text, "|")),
-                        escaped(help_of(spec), "|<"));
+    if (!heading.empty() && !lines.empty()) text += fmt::format("| **{}** | | |\n", heading);
+    text += lines;
   }
   return text;
 }

@@ -27,7 +27,7 @@ MissingWeights missing_weights(const TrainConfig& config) {
 
 std::string told(const TrainConfig& config, const std::vector<std::string>& kept) {
   if (kept.empty()) return "";
-  return fmt::format("--init-partial: not in {}, so they begin as drawn: {}", config.init_from,
+  return fmt::format("--init-partial: not in {}, so they keep their initial values: {}", config.init_from,
                      some_of(kept));
 }
 
@@ -42,7 +42,8 @@ std::string load_published_weights(const TrainConfig& config, const PublishedFor
 std::string load_initial_weights(const TrainConfig& config, const Task& task, std::span<const Field> fields,
                                  Module& network, Log& log) {
   if (config.init_from.empty()) {
-    if (config.init_partial) throw UsageError("--init-partial: expected --init-from with it, got none");
+    if (config.init_partial)
+      throw UsageError("--init-partial: expected only with --init-from, which is not set");
     return "";
   }
   if (PublishedWeights::is_folder(config.init_from)) {

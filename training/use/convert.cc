@@ -17,14 +17,14 @@ namespace fs = std::filesystem;
 
 // clang-format off
 constexpr OptionSpec kOptions[] = {
-    {"from", "What to convert", "PATH", "", "a .safetensors file of another program (a PyTorch state_dict), or a run or checkpoint of dtrain"},
-    {"run", "What to convert", "RUN", "", "with a file: a run whose network the weights are for, instead of options that name a network"},
-    {"dataset", "What to convert", "NAME", "fashion-mnist", "with a file, without --run: the data set that the network is for, as in `train`"},
-    {"data-dir", "What to convert", "DIR", "", "folder of the data set's files"},
-    {"to", "Output", "FILE", "", "the .safetensors file to write: with dtrain's names (for --init-from and --checkpoint), or with the other program's"},
-    {"names", "Output", "FILE", "", "file that maps names, one per line: ours = theirs, or ours.* = theirs.*"},
+    {"from", "What to convert", "PATH", "", "a .safetensors file of another program (such as a PyTorch state_dict), or a run or checkpoint of dtrain"},
+    {"run", "What to convert", "RUN", "", "with a file: a run with the network that the weights are for, instead of the options that describe the network"},
+    {"dataset", "What to convert", "NAME", "fashion-mnist", "with a file, without --run: the data set that the network is for, as in dtrain train"},
+    {"data-dir", "What to convert", "DIR", "", "folder with the data set's files"},
+    {"to", "Output", "FILE", "", "the .safetensors file to write, with dtrain's names (for --init-from and --checkpoint) or with the other program's names"},
+    {"names", "Output", "FILE", "", "file that maps dtrain's names to the other program's, one pair per line: fc.weight = head.weight, or conv1.* = stem.*"},
     {"overwrite", "Output", "", "", "replace the file if it exists"},
-    {"help", "Output", "", "", "this text"},
+    {"help", "Output", "", "", "print this text"},
 };
 // clang-format on
 

@@ -13,11 +13,11 @@ namespace {
 
 // clang-format off
 constexpr OptionSpec kOptions[] = {
-    {"to", "Output", "FORM", "onnx", "onnx: a file; huggingface: a folder with config.json and model.safetensors, of models that are published so, adapters merged; peft: the adapters of --lora alone"},
-    {"dtype", "Output", "NAME", "", "with --to huggingface or peft: float32, bfloat16 or float16; unset: as the folder that --model names, else float32"},
+    {"to", "Output", "FORM", "onnx", "onnx: a file; huggingface: a folder with config.json and model.safetensors, for models published in that format (adapters are merged); peft: a folder with only the adapters of --lora"},
+    {"dtype", "Output", "NAME", "", "with --to huggingface or peft: float32, bfloat16 or float16; unset: as in the folder of --model hf:DIR, else float32"},
     {"checkpoint", "What to export", "PATH", "", "weights other than the run's newest: a checkpoint directory or a .safetensors file"},
     {"overwrite", "Output", "", "", "replace the file if it exists"},
-    {"help", "Output", "", "", "this text"},
+    {"help", "Output", "", "", "print this text"},
 };
 // clang-format on
 
@@ -106,7 +106,7 @@ ExitCode export_command(const TrainProgram& program, const std::vector<std::stri
   if (!publishes && !words[1].ends_with(".onnx"))
     throw UsageError(fmt::format("expected a file name that ends in .onnx, as in {} RUN model.onnx, got {}",
                                  name, words[1]));
-  if (!publishes && options.has("dtype")) options.refuse("dtype", "--to huggingface or peft with it");
+  if (!publishes && options.has("dtype")) options.refuse("dtype", "only with --to huggingface or peft");
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::warning);
   const SavedRun run = open_run(program, words[0], log);
   const SavedWeights weights =

@@ -21,15 +21,15 @@ namespace {
 
 // clang-format off
 constexpr OptionSpec kOptions[] = {
-    {"input", "What to predict", "FILE", "", "samples: a .npy, .csv or IDX file, or NAME=FILE,... for a network fed with several fields; of a network for pictures a JPEG, PNG or WebP file, a folder of them, or tar shards"},
+    {"input", "What to predict", "FILE", "", "samples: a .npy, .csv or IDX file, or NAME=FILE,... for a network with several input fields; for an image network also a JPEG, PNG or WebP file, a folder of them, or tar shards"},
     {"checkpoint", "What to predict", "PATH", "", "weights other than the run's newest: a checkpoint directory or a .safetensors file"},
     {"batch-size", "What to predict", "N", "256", "samples per batch"},
     {"output", "Output", "FILE", "", "FILE.npy (the network's raw outputs) or FILE.csv (classes and probabilities, or values); unset: a table on standard output"},
     {"overwrite", "Output", "", "", "replace the file if it exists"},
     {"device", "Machine", "NAME", "auto", "auto, cpu, cuda or cuda:N"},
-    {"precision", "Machine", "NAME", "fp32", "fp32, bf16, fp16 (on CPUs emulated) or tf32 (GPU only)"},
-    {"threads", "Machine", "N", "", "threads to compute with; unset: OMP_NUM_THREADS or all cores"},
-    {"help", "Output", "", "", "this text"},
+    {"precision", "Machine", "NAME", "fp32", "fp32, bf16, fp16 (emulated on CPUs) or tf32 (GPU only)"},
+    {"threads", "Machine", "N", "", "compute threads; unset: OMP_NUM_THREADS or all cores"},
+    {"help", "Output", "", "", "print this text"},
 };
 // clang-format on
 

@@ -16,11 +16,11 @@ namespace fs = std::filesystem;
 
 // clang-format off
 constexpr OptionSpec kOptions[] = {
-    {"run-dir", "Report", "DIR", "", "folder of a run, in addition to the arguments; without either: the newest in runs/"},
-    {"output", "Report", "FILE", "", "page to write; unset: report.html in the run's folder, or comparison.html here for several runs"},
-    {"watch", "Live", "", "", "write nothing; serve the page to this machine's browser during training, until Ctrl-C"},
-    {"port", "Live", "P", "0", "with --watch: port of 127.0.0.1; 0: a free one"},
-    {"help", "Report", "", "", "this text"},
+    {"run-dir", "Report", "DIR", "", "folder of a run, in addition to the arguments; if neither is given: the newest in runs/"},
+    {"output", "Report", "FILE", "", "page to write; unset: report.html in the run's folder, or for several runs comparison.html in the current folder"},
+    {"watch", "Live", "", "", "write no file; serve the page during training to browsers on this machine, until Ctrl-C"},
+    {"port", "Live", "P", "0", "with --watch: port on 127.0.0.1; 0: any free port"},
+    {"help", "Report", "", "", "print this text"},
 };
 // clang-format on
 

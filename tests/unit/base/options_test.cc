@@ -143,10 +143,10 @@ TEST(Options, RowsSayWhatValuesAre) {
 
 TEST(Options, HelpIsForPeopleOrForTheDocumentation) {
   constexpr OptionSpec kTwoGroups[] = {
-      {"nodes", "Where:", "N|MIN:MAX", "1", "how many; <= 8"},
-      {"quiet", "What:", "", "", "say less", 'q'},
-      {"poll", "What:", "MS", "", "", 0, "", "", "nothing is polled"},
-      {"help", "What:", "", "", "this text"},
+      {"nodes", "Where", "N|MIN:MAX", "1", "how many; <= 8"},
+      {"quiet", "What", "", "", "say less", 'q'},
+      {"poll", "What", "MS", "", "", 0, "", "", "nothing is polled"},
+      {"help", "What", "", "", "this text"},
   };
   const auto help = [&](const std::vector<std::string>& arguments) {
     return asked_help(resolve_options("p", kTwoGroups, arguments, {}), "usage: p", kTwoGroups);
@@ -163,6 +163,32 @@ TEST(Options, HelpIsForPeopleOrForTheDocumentation) {
             "| `-q`, `--quiet` |  | say less |\n"
             "| `--poll MS` |  | no effect: nothing is polled |\n");
   EXPECT_NE(refusal_of([&] { help({"--help=perhaps"}); }).find("true or false"), std::string::npos);
+}
+
+// As a table has them that takes another's rows into its middle.
+TEST(Options, AHeadingIsPrintedOnceWhateverTheOrderOfTheRows) {
+  constexpr OptionSpec kMixed[] = {
+      {"in", "Input", "FILE", "", "what to read"},
+      {"out", "Output", "FILE", "", "what to write"},
+      {"rate", "Input", "X", "", "how fast"},
+      {"help", "Output", "", "", "print this text"},
+  };
+  EXPECT_EQ(options_help("usage: p", kMixed),
+            "usage: p\n"
+            "\nInput\n"
+            "  --in FILE                    what to read\n"
+            "  --rate X                     how fast\n"
+            "\nOutput\n"
+            "  --out FILE                   what to write\n"
+            "  --help                       print this text\n");
+  EXPECT_EQ(options_markdown(kMixed),
+            "| option | default | |\n"
+            "|---|---|---|\n"
+            "| **Input** | | |\n"
+            "| `--in FILE` |  | what to read |\n"
+            "| `--rate X` |  | how fast |\n"
+            "| **Output** | | |\n"
+            "| `--out FILE` |  | what to write |\n");
 }
 
 }  // namespace

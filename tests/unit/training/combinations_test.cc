@@ -55,8 +55,8 @@ const Breach kBreaches[] = {
     {"--shard optimizer --shard-group 2 --virtual-workers 4", "shard-group", "--shard optimizer"},
     {"--shard optimizer --shard-group 2 --place conv1=cpu:0,fc1=cpu:1", "shard-group", "--shard optimizer"},
     {"--compress fp16 --virtual-workers 4", "compress", "--virtual-workers"},
-    {"--compress powersgd:2 --shard parameters", "compress", "--shard gradients and parameters"},
-    {"--compress bf16 --shard gradients --tensor 2", "compress", "--shard gradients and parameters"},
+    {"--compress powersgd:2 --shard parameters", "compress", "--shard gradients or parameters"},
+    {"--compress bf16 --shard gradients --tensor 2", "compress", "--shard gradients or parameters"},
     {"--compress bf16 --shard optimizer", "compress", "--shard"},
     {"--compress bf16 --pipeline 2 --devices cpu:0,cpu:1", "compress", "--pipeline over --devices"},
     {"--compress bf16 --sync-every 2", "compress", "--sync-every"},
@@ -70,8 +70,8 @@ const Breach kBreaches[] = {
     {"--virtual-workers 4 --sync-every 2", "virtual-workers", "--sync-every"},
     {"--virtual-workers 4 --servers 1", "virtual-workers", "--servers"},
     {"--sync-every 2 --servers 1", "sync-every", "--servers"},
-    {"--sync-every 2 --tensor 2", "sync-every", "--tensor and --pipeline"},
-    {"--sync-every 2 --mesh dp=2,pp=2", "sync-every", "--tensor and --pipeline"},
+    {"--sync-every 2 --tensor 2", "sync-every", "--tensor or --pipeline"},
+    {"--sync-every 2 --mesh dp=2,pp=2", "sync-every", "--tensor or --pipeline"},
     {"--sync-every 2 --place conv1=cpu:0,fc1=cpu:1", "sync-every", "--place"},
     {"--sync-every 2 --pipeline 2 --devices cpu:0,cpu:1", "sync-every", "--pipeline over --devices"},
     {"--devices cpu:0,cpu:1 --servers 1", "devices", "--servers"},
@@ -79,10 +79,10 @@ const Breach kBreaches[] = {
     {"--peer-snapshots 2 --servers 1", "peer-snapshots", "--servers"},
     {"--allreduce ring --servers 1", "allreduce", "--servers"},
     {"--allreduce tree --backend nccl", "allreduce", "--backend nccl"},
-    {"--servers 1 --tensor 2", "servers", "--tensor and --pipeline"},
+    {"--servers 1 --tensor 2", "servers", "--tensor or --pipeline"},
     {"--precision fp16 --sync-every 2", "precision", "--sync-every"},
     {"--precision fp16 --servers 1", "precision", "--servers"},
-    {"--clip-grad-norm 1 --servers 2", "clip-grad-norm", "--servers 2 and more"},
+    {"--clip-grad-norm 1 --servers 2", "clip-grad-norm", "--servers above 1"},
     {"--check-replicas 2 --servers 1 --update async", "check-replicas", "--update async"},
     {"--place auto --pipeline 2 --devices cpu:0,cpu:1", "place", "--pipeline over --devices"},
     {"--update-on host --place conv1=cpu:0,fc1=cpu:1", "update-on", "--place"},
@@ -91,15 +91,15 @@ const Breach kBreaches[] = {
     {"--device cpu --place conv1=cpu:0,fc1=cpu:1", "device", "--place"},
     {"--devices cpu:0,cpu:1 --pipeline 2 --virtual-workers 4", "devices", "--virtual-workers"},
     {"--devices cpu:0,cpu:1 --virtual-workers 4", "devices", "--virtual-workers"},
-    {"--devices cpu:0,cpu:1 --tensor 2", "devices", "--tensor and --pipeline"},
-    {"--place conv1=cpu:0,fc1=cpu:1 --tensor 2", "place", "--tensor and --pipeline"},
+    {"--devices cpu:0,cpu:1 --tensor 2", "devices", "--tensor or --pipeline"},
+    {"--place conv1=cpu:0,fc1=cpu:1 --tensor 2", "place", "--tensor or --pipeline"},
     {"--devices cpu:0,cpu:1 --shard parameters", "devices", "--shard parameters"},
     {"--cuda-graph on --devices cpu:0,cpu:1", "cuda-graph", "--devices"},
-    {"--cuda-graph on --optimizer lars", "cuda-graph", "--optimizer lars and lamb"},
+    {"--cuda-graph on --optimizer lars", "cuda-graph", "--optimizer lars or lamb"},
     {"--optimizer lamb --shard optimizer", "optimizer", "--shard"},
     {"--optimizer lars --tensor 2", "optimizer", "--tensor"},
     {"--optimizer lamb --sync-every 2 --outer-lr 0.7", "optimizer", "--outer-lr"},
-    {"--optimizer lars --servers 2", "optimizer", "--servers 2 and more"},
+    {"--optimizer lars --servers 2", "optimizer", "--servers above 1"},
     {"--backend gloo --thread-workers 2", "backend", "--thread-workers"},
     {"--peer-snapshots 2 --thread-workers 2", "peer-snapshots", "--thread-workers"},
 };
@@ -121,29 +121,32 @@ TEST(Combinations, EveryRowIsRefusedInItsWords) {
 }
 
 TEST(Combinations, WhatNeedsAnotherSaysWhich) {
-  EXPECT_THAT(refusal_of("--shard-group 2"), HasSubstr("expected --shard with it"));
-  EXPECT_THAT(refusal_of("--outer-lr 0.7"), HasSubstr("expected --sync-every H with it"));
-  EXPECT_THAT(refusal_of("--sync-every 2 --outer-momentum 0.5"), HasSubstr("expected --outer-lr X with it"));
-  EXPECT_THAT(refusal_of("--outer-momentum 0.9"), HasSubstr("expected --outer-lr X with it"));  // its default
+  EXPECT_THAT(refusal_of("--shard-group 2"), HasSubstr("expected only with --shard"));
+  EXPECT_THAT(refusal_of("--outer-lr 0.7"), HasSubstr("expected only with --sync-every H"));
+  EXPECT_THAT(refusal_of("--sync-every 2 --outer-momentum 0.5"),
+              HasSubstr("expected only with --outer-lr X"));
+  EXPECT_THAT(refusal_of("--outer-momentum 0.9"),
+              HasSubstr("expected only with --outer-lr X"));  // its default
   EXPECT_THAT(refusal_of("", {{"DTRAIN_OUTER_MOMENTUM", "0.5"}}),
               AllOf(StartsWith("--outer-momentum (from DTRAIN_OUTER_MOMENTUM)"), HasSubstr("--outer-lr X")));
-  EXPECT_THAT(refusal_of("--micro-batches 2"), HasSubstr("expected --pipeline N with it"));
-  EXPECT_THAT(refusal_of("--schedule gpipe"), HasSubstr("expected --pipeline N with it"));
-  EXPECT_THAT(refusal_of("--chunks 2 --pipeline 2"), HasSubstr("expected --schedule interleaved with it"));
-  EXPECT_THAT(refusal_of("--stages auto"), HasSubstr("expected even, or --pipeline N with it"));
-  EXPECT_THAT(refusal_of("--sequence-parallel"), HasSubstr("expected --tensor N with it"));
-  EXPECT_THAT(refusal_of("--update async"), HasSubstr("expected --servers N with it"));
-  EXPECT_THAT(refusal_of("--max-staleness 1 --servers 1"), HasSubstr("expected --update async with it"));
+  EXPECT_THAT(refusal_of("--micro-batches 2"), HasSubstr("expected only with --pipeline N"));
+  EXPECT_THAT(refusal_of("--schedule gpipe"), HasSubstr("expected only with --pipeline N"));
+  EXPECT_THAT(refusal_of("--chunks 2 --pipeline 2"), HasSubstr("expected only with --schedule interleaved"));
+  EXPECT_THAT(refusal_of("--stages auto"), HasSubstr("expected even without --pipeline N"));
+  EXPECT_THAT(refusal_of("--sequence-parallel"), HasSubstr("expected only with --tensor N"));
+  EXPECT_THAT(refusal_of("--update async"), HasSubstr("expected only with --servers N"));
+  EXPECT_THAT(refusal_of("--max-staleness 1 --servers 1"), HasSubstr("expected only with --update async"));
   EXPECT_THAT(refusal_of("--place auto"), HasSubstr("expected --devices with auto"));
-  EXPECT_THAT(refusal_of("--update-on host"), HasSubstr("expected --devices with it"));
-  EXPECT_THAT(refusal_of("--nesterov --momentum 0.9 --dampening 0.1"), HasSubstr("--dampening 0 with it"));
-  EXPECT_THAT(refusal_of("--lr-schedule step"), HasSubstr("expected --lr-decay-every N"));
+  EXPECT_THAT(refusal_of("--update-on host"), HasSubstr("expected only with --devices"));
+  EXPECT_THAT(refusal_of("--nesterov --momentum 0.9 --dampening 0.1"),
+              HasSubstr("only with --momentum above 0 and --dampening 0"));
+  EXPECT_THAT(refusal_of("--lr-schedule step"), HasSubstr("expected only with --lr-decay-every N"));
   for (const char* line : {"--lr-decay-every 5", "--lr-gamma 0.5", "--lr-gamma 0.1 --lr-schedule cosine"})
-    EXPECT_THAT(refusal_of(line), HasSubstr("expected --lr-schedule step with it")) << line;
+    EXPECT_THAT(refusal_of(line), HasSubstr("expected only with --lr-schedule step")) << line;
   for (const char* line : {"--min-lr 0.01", "--min-lr 0 --lr-schedule step --lr-decay-every 5"})
-    EXPECT_THAT(refusal_of(line), HasSubstr("expected --lr-schedule cosine with it")) << line;
-  EXPECT_THAT(refusal_of("--base-batch-size 512"), HasSubstr("expected --scale-lr linear or sqrt with it"));
-  EXPECT_THAT(refusal_of("--trace-steps 1:2"), HasSubstr("expected --trace FILE"));
+    EXPECT_THAT(refusal_of(line), HasSubstr("expected only with --lr-schedule cosine")) << line;
+  EXPECT_THAT(refusal_of("--base-batch-size 512"), HasSubstr("expected only with --scale-lr linear or sqrt"));
+  EXPECT_THAT(refusal_of("--trace-steps 1:2"), HasSubstr("expected only with --trace FILE"));
 }
 
 // As torch.optim, whose optimizers refuse what they do not have.
@@ -166,7 +169,7 @@ TEST(Combinations, AnOptionOfAnotherOptimizerIsRefused) {
       if (optimizers.contains(optimizer)) {
         EXPECT_EQ(refusal, "") << line << " " << optimizer;
       } else {
-        EXPECT_THAT(refusal, HasSubstr("expected --optimizer ")) << line << " " << optimizer;
+        EXPECT_THAT(refusal, HasSubstr("expected only with --optimizer ")) << line << " " << optimizer;
       }
     }
   }
@@ -203,12 +206,12 @@ TEST(Combinations, OthersGoTogether) {
 TEST(Combinations, TheHelpNamesThePartners) {
   const std::string help = combinations_help();
   EXPECT_THAT(help, HasSubstr("--clip-grad-norm"));
-  EXPECT_THAT(help, HasSubstr("not with --servers 2 and more"));
+  EXPECT_THAT(help, HasSubstr("not with --servers above 1"));
   EXPECT_THAT(help, HasSubstr("needs --trace\n"));
   // Of an option that is refused with some of its values, the others are not spoken of.
   EXPECT_THAT(help, HasSubstr("step: needs --lr-decay-every\n"));
-  EXPECT_THAT(help, HasSubstr("lars and lamb: not with --shard, "));
-  EXPECT_THAT(help, HasSubstr("on: not with --devices, --optimizer lars and lamb\n"));
+  EXPECT_THAT(help, HasSubstr("lars or lamb: not with --shard, "));
+  EXPECT_THAT(help, HasSubstr("on: not with --devices, --optimizer lars or lamb\n"));
 }
 
 }  // namespace
