@@ -24,7 +24,7 @@
 #include "runtime/metrics/step_clock.h"
 #include "runtime/nn/module.h"
 #include "runtime/optim/clip.h"
-#include "runtime/optim/grad_scaler.h"
+#include "runtime/optim/guard/grad_scaler.h"
 #include "runtime/optim/optimizer.h"
 
 namespace dtrain {

@@ -3,7 +3,7 @@
 #include "runtime/optim/adagrad.h"
 #include "runtime/optim/adam.h"
 #include "runtime/optim/adamw.h"
-#include "runtime/optim/grad_scaler.h"
+#include "runtime/optim/guard/grad_scaler.h"
 #include "runtime/optim/rmsprop.h"
 #include "runtime/optim/sgd.h"
 #include "tests/operations/operations.h"

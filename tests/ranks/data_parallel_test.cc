@@ -14,7 +14,7 @@
 #include "runtime/optim/adagrad.h"
 #include "runtime/optim/adamw.h"
 #include "runtime/optim/clip.h"
-#include "runtime/optim/grad_scaler.h"
+#include "runtime/optim/guard/grad_scaler.h"
 #include "runtime/optim/rmsprop.h"
 #include "runtime/optim/sgd.h"
 #include "tests/ranks/torch_unused.h"

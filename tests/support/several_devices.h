@@ -11,7 +11,7 @@
 #include "runtime/optim/adagrad.h"
 #include "runtime/optim/adamw.h"
 #include "runtime/optim/clip.h"
-#include "runtime/optim/grad_scaler.h"
+#include "runtime/optim/guard/grad_scaler.h"
 #include "runtime/optim/layerwise.h"
 #include "runtime/optim/rmsprop.h"
 #include "runtime/optim/sgd.h"

@@ -11,7 +11,7 @@
 
 #include "collectives/communicator.h"
 #include "runtime/metrics/metrics_log.h"
-#include "runtime/optim/grad_scaler.h"
+#include "runtime/optim/guard/grad_scaler.h"
 #include "runtime/tensor/tensor.h"
 
 namespace dtrain {

@@ -11,7 +11,7 @@
 #include "parallel/layout/saved_tensors.h"
 #include "parallel/share.h"
 #include "parallel/sync/equal_start.h"
-#include "runtime/optim/grad_scaler.h"
+#include "runtime/optim/guard/grad_scaler.h"
 #include "training/log/run_records.h"
 #include "training/start/initial_network.h"
 #include "training/start/same_data.h"

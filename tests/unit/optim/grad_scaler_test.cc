@@ -1,6 +1,6 @@
 // Loss scaling: PyTorch's recorded sequence, skipped steps that leave nothing behind, and its way through a
 // checkpoint.
-#include "runtime/optim/grad_scaler.h"
+#include "runtime/optim/guard/grad_scaler.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include "runtime/base/error.h"
 #include "runtime/optim/adagrad.h"
 #include "runtime/optim/adam.h"
-#include "runtime/optim/grad_scaler.h"
+#include "runtime/optim/guard/grad_scaler.h"
 #include "runtime/optim/rmsprop.h"
 #include "tests/support/tape_device.h"
 

@@ -1,4 +1,4 @@
-#include "runtime/optim/grad_scaler.h"
+#include "runtime/optim/guard/grad_scaler.h"
 
 #include <fmt/format.h>
 
