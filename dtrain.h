@@ -24,6 +24,7 @@
 #include "runtime/optim/adamw.h"
 #include "runtime/optim/lr_schedule.h"
 #include "runtime/optim/sgd.h"
+#include "runtime/optim/weight_average.h"
 #include "runtime/tensor/print.h"
 #include "training/saving.h"
 #include "training/start/peers.h"

@@ -1,6 +1,7 @@
 #include "parallel/parallel_model.h"
 
 #include "parallel/share.h"
+#include "parallel/sync/equal_start.h"
 #include "parallel/sync/sharded/sharded_parameters.h"
 #include "parallel/tensor/split_module.h"
 #include "runtime/autograd/grad_mode.h"
@@ -57,7 +58,41 @@ void ParallelModel::prepare(const ModelFactory& factory, const Deadline& deadlin
   optimizer_ = factory.make_optimizer(sync_->updated());
   if (guard_ != nullptr) guard_->attach(*optimizer_);
   if (CommHook* hook = sync_->hook(); hook != nullptr && scaler_ != nullptr) hook->await_step_outcomes();
-  set_prepared(*network_, *optimizer_);
+  if (factory.average_decay) average_weights(*factory.average_decay);
+  set_prepared(*network_, *optimizer_, average_ ? &*average_ : nullptr);
+}
+
+// Of parameters, what this rank updates; copies of the others follow from it.
+void ParallelModel::average_weights(double decay) {
+  NamedTensors tensors = learning(optimizer_->parameters());
+  for (NamedTensor& buffer : network_->named_buffers()) tensors.push_back(std::move(buffer));
+  average_.emplace(tensors, decay);
+  average_->on_swap([this] { sync_->take_update(false, patience()); });
+}
+
+// Ranks that have the state of some parameters each have the averages of all buffers.
+NamedTensors ParallelModel::update_state() const {
+  NamedTensors state = optimizer_->named_state();
+  if (!average_) return state;
+  NamedTensors averages = average_->named_state();
+  if (sync_->partitions_state() && sync_->dp_group().rank() > 0) {
+    const NamedTensors buffers = network_->named_buffers();
+    std::erase_if(averages, [&](const NamedTensor& one) { return belongs_to(one.first, buffers); });
+  }
+  for (NamedTensor& one : averages) state.push_back(std::move(one));
+  return state;
+}
+
+void ParallelModel::load_update_state(NamedTensors state) {
+  const NamedTensors averages = take_averages(state);
+  optimizer_->load_state(state);
+  if (average_) average_->load_state(averages);
+}
+
+NamedTensors ParallelModel::stateful_tensors() const {
+  NamedTensors tensors = sync_->updated();
+  for (NamedTensor& buffer : network_->named_buffers()) tensors.push_back(std::move(buffer));
+  return tensors;
 }
 
 void ParallelModel::attach(const ModelFactory& factory) {
@@ -85,10 +120,10 @@ void ParallelModel::load(const CheckpointFiles& state, const Deadline& deadline)
   NamedTensors optimizer, kept;
   if (all_->rank() == 0) {
     network_->load_state_dict(layout_->read_model(*state.model, context_.device));
-    optimizer = layout_->read_optimizer(*state.optimizer, sync_->updated(), context_.device);
+    optimizer = layout_->read_optimizer(*state.optimizer, stateful_tensors(), context_.device);
     if (sync_->is_stateful()) kept = layout_->read_sync_state(*state.optimizer, context_.device);
   }
-  optimizer_->load_state(broadcast_tensors(*all_, optimizer, context_.device, deadline));
+  load_update_state(broadcast_tensors(*all_, optimizer, context_.device, deadline));
   if (sync_->is_stateful()) sync_->load_state(broadcast_tensors(*all_, kept, context_.device, deadline));
 }
 
@@ -100,7 +135,7 @@ void ParallelModel::load_sharded(const CheckpointFiles& state, const Deadline& d
   } else {
     network_->load_state_dict(layout_->read_model(*state.model, context_.device));
   }
-  optimizer_->load_state(layout_->read_optimizer(*state.optimizer, sync_->updated(), context_.device));
+  load_update_state(layout_->read_optimizer(*state.optimizer, stateful_tensors(), context_.device));
   if (sync_->is_stateful()) sync_->load_state(layout_->read_sync_state(*state.optimizer, context_.device));
 }
 
@@ -145,8 +180,18 @@ void ParallelModel::update(bool exchange) {
     optimizer_->step();
     if (guard_ != nullptr && !first) inspect(shared, guard_->corrupted_any(), exchange);
     if (guard_ != nullptr) guard_->update();
+    if (average_) average_->update();
   }
   sync_->take_update(exchange, patience());
+}
+
+void ParallelModel::sync_state(const Deadline& deadline) {
+  sync_->sync_state(update_state(), deadline);
+  if (!average_) return;
+  NamedTensors averages = average_->named_state();
+  const NamedTensors buffers = network_->named_buffers();
+  std::erase_if(averages, [&](const NamedTensor& one) { return !belongs_to(one.first, buffers); });
+  copy_from_first_rank(sync_->dp_group(), averages, deadline);
 }
 
 std::optional<int> ParallelModel::graph_key(std::int64_t /*step*/) const {
@@ -161,7 +206,7 @@ Tensors ParallelModel::evaluate(const Tensors& inputs) {
 }
 
 RankState ParallelModel::held() {
-  NamedTensors state = optimizer_->named_state(), kept = named_for_saving(sync_->state());
+  NamedTensors state = update_state(), kept = named_for_saving(sync_->state());
   if (sharded() && sync_->shards() == nullptr) {
     RankState parts{layout_->written(network_->state_dict()), layout_->written_state(std::move(state))};
     for (NamedShard& part : layout_->written_sync_state(kept)) parts.optimizer.push_back(std::move(part));

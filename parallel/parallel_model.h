@@ -32,10 +32,10 @@ class ParallelModel final : public Strategy {
   void begin(const Deadline& deadline) override { sync_->begin(deadline); }
   void step(MicroBatches& passes, Exchange exchange) override;
   std::optional<int> graph_key(std::int64_t step) const override;
-  void sync_state(const Deadline& deadline) override { sync_->sync_state(*optimizer_, deadline); }
+  void sync_state(const Deadline& deadline) override;
   Tensors evaluate(const Tensors& inputs) override;
   RankState held() override;
-  Replicas replicas() override { return sync_->replicas(optimizer_->named_state()); }
+  Replicas replicas() override { return sync_->replicas(update_state()); }
   void exchange_alone(const Deadline& deadline) override { sync_->exchange_alone(deadline); }
   /// With what a rank held that has ranges only, and what moved.
   StrategyReport report(std::int64_t steps) const override;
@@ -45,6 +45,12 @@ class ParallelModel final : public Strategy {
 
  private:
   void attach(const ModelFactory& factory);
+  void average_weights(double decay);
+  /// What updates keep from step to step, here: the optimizer's state, and averages.
+  NamedTensors update_state() const;
+  void load_update_state(NamedTensors state);
+  /// What updates keep state of.
+  NamedTensors stateful_tensors() const;
   void load_sharded(const CheckpointFiles& state, const Deadline& deadline);
   void update(bool exchange);
   /// Looks at the gradients of `parameters` if they are `suspected` here, and learns what the others found.
@@ -64,6 +70,7 @@ class ParallelModel final : public Strategy {
   std::unique_ptr<Module> network_;
   std::optional<NetworkLayout> layout_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::optional<WeightAverage> average_;
 };
 
 }  // namespace dtrain

@@ -26,6 +26,7 @@
 #include "runtime/optim/clip.h"
 #include "runtime/optim/guard/grad_scaler.h"
 #include "runtime/optim/optimizer.h"
+#include "runtime/optim/weight_average.h"
 
 namespace dtrain {
 
@@ -56,6 +57,8 @@ struct ModelFactory {
   UpdateGuard* guard = nullptr;
   /// For the whole network's gradients, wherever they are.
   GradientLimits limits = {};
+  /// Averages of the weights with this decay, for evaluation and in checkpoints; nothing: none.
+  std::optional<double> average_decay = {};
   /// What the network may be fed to be measured: some samples, on `device`. May be empty.
   std::function<Tensors(const std::shared_ptr<Device>& device)> example = {};
   /// What passes compute in, where a strategy makes some of its own to measure them.
@@ -199,6 +202,9 @@ class Strategy {
   Module& module() noexcept { return *module_; }
   /// The optimizer of this rank's part, after prepare().
   Optimizer* optimizer() noexcept { return prepared_optimizer_; }
+  /// The averages of this rank's weights, after prepare(); null without. Every rank swaps them alike, after
+  /// sync_state().
+  WeightAverage* average() noexcept { return prepared_average_; }
 
   /// Collective. What a step exchanges, with nothing beside it: for measuring.
   virtual void exchange_alone(const Deadline& deadline) = 0;
@@ -209,10 +215,11 @@ class Strategy {
 
  protected:
   explicit Strategy(const StrategyTraits& traits) : traits_(traits) {}
-  /// In prepare(); both are borrowed.
-  void set_prepared(Module& module, Optimizer& optimizer) noexcept {
+  /// In prepare(); all are borrowed.
+  void set_prepared(Module& module, Optimizer& optimizer, WeightAverage* average = nullptr) noexcept {
     module_ = &module;
     prepared_optimizer_ = &optimizer;
+    prepared_average_ = average;
   }
 
   StrategyTraits traits_;
@@ -220,6 +227,7 @@ class Strategy {
  private:
   Module* module_ = nullptr;
   Optimizer* prepared_optimizer_ = nullptr;
+  WeightAverage* prepared_average_ = nullptr;
 };
 
 /// Ranks that do not step together.

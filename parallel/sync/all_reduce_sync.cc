@@ -23,7 +23,7 @@ void AllReduceSync::run_backward(const BackwardPass& which, const std::function<
   body();
 }
 
-void AllReduceSync::sync_state(Optimizer& /*optimizer*/, const Deadline& deadline) {
+void AllReduceSync::sync_state(const NamedTensors& /*state*/, const Deadline& deadline) {
   parallel_->sync_buffers(deadline);
   if (options_.exchange) options_.exchange->sync_state(dp_group(), deadline);
 }

@@ -36,7 +36,7 @@ void GradientSync::take_update(bool /*exchange*/, const Deadline& deadline) {
   partition_->broadcast_updates(deadline);
 }
 
-void GradientSync::sync_state(Optimizer& /*optimizer*/, const Deadline& deadline) {
+void GradientSync::sync_state(const NamedTensors& /*state*/, const Deadline& deadline) {
   copy_from_first_rank(dp_group(), network_->named_buffers(), deadline);
 }
 
@@ -63,8 +63,8 @@ class FrozenSync final : public GradientSync {
   double loss_divisor() const noexcept override { return divisor_; }
   void finish(const Deadline& /*deadline*/) override { memory_.put_back(); }
   void drop_step() override { memory_.put_back(); }
-  void sync_state(Optimizer& optimizer, const Deadline& deadline) override {
-    GradientSync::sync_state(optimizer, deadline);
+  void sync_state(const NamedTensors& state, const Deadline& deadline) override {
+    GradientSync::sync_state(state, deadline);
     if (hook_) hook_->sync_state(dp_group(), deadline);
   }
   void exchange_alone(const Deadline& /*deadline*/) override {}

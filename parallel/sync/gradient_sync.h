@@ -91,9 +91,10 @@ class GradientSync : public PassHooks {
   virtual void drop_step() {}
   /// After the update of updated(): the network has the new values. `exchange`: in this step.
   virtual void take_update(bool exchange, const Deadline& deadline);
-  /// Collective. Makes equal what ranks may hold differently between steps.
-  virtual void sync_state(Optimizer& optimizer, const Deadline& deadline);
-  /// What ranks hold alike; `state` is the optimizer's.
+  /// Collective. Makes equal what ranks may hold differently between steps; `state` is what updates keep: the
+  /// optimizer's, and averages of weights.
+  virtual void sync_state(const NamedTensors& state, const Deadline& deadline);
+  /// What ranks hold alike; `state` as in sync_state().
   virtual Replicas replicas(const NamedTensors& state);
   /// The traffic of a step, for measuring.
   virtual void exchange_alone(const Deadline& deadline) = 0;

@@ -42,10 +42,10 @@ void LocalSgdSync::average_parameters(const Deadline& deadline) {
 }
 
 // Every rank has taken as many steps since the last average, so all of them come here alike.
-void LocalSgdSync::sync_state(Optimizer& optimizer, const Deadline& deadline) {
+void LocalSgdSync::sync_state(const NamedTensors& state, const Deadline& deadline) {
   if (since_ > 0) average_parameters(deadline);
-  average(floating(optimizer.named_state()), dp_group(), deadline);
-  GradientSync::sync_state(optimizer, deadline);
+  average(floating(state), dp_group(), deadline);
+  GradientSync::sync_state(state, deadline);
 }
 
 }  // namespace dtrain

@@ -99,6 +99,10 @@ void adagrad(std::span<const OptimizerSlot> slots, const AdagradStep& /*step*/) 
   for (const OptimizerSlot& slot : slots) require_slot("adagrad", slot, false, true, false);
 }
 
+void lerp(std::span<const OptimizerSlot> slots, const LerpStep& /*step*/) {
+  for (const OptimizerSlot& slot : slots) require_slot("lerp", slot, false, false, false);
+}
+
 void find_not_finite(std::span<const View> /*values*/, const View& found) {
   require_number("find_not_finite", "found", found);
 }

@@ -190,6 +190,13 @@ struct AdagradStep {
   StepChanges changes = {};
 };
 
+/// torch._foreach_lerp_'s rule, for averages of weights.
+struct LerpStep {
+  double weight = 0;
+  StepGate gate = {};
+  StepChanges changes = {};
+};
+
 /// One virtual function an operation; kernels.def says what each does, with shapes and dtypes.
 class Kernels {
  public:

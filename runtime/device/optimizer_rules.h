@@ -208,6 +208,20 @@ struct Adagrad {
   DeviceNumbers numbers;
 };
 
+template <class C>
+struct Lerp {
+  static constexpr bool kMomentum = false, kVariance = false, kMean = false;
+
+  explicit Lerp(const LerpStep& step) : weight(static_cast<C>(step.weight)), numbers(step) {}
+
+  DTRAIN_HOST_DEVICE bool begin() const { return !numbers.skips(); }
+
+  DTRAIN_HOST_DEVICE void operator()(Element<C>& x) const { x.param = x.param + weight * (x.grad - x.param); }
+
+  C weight;
+  DeviceNumbers numbers;
+};
+
 /// Calls `visitor` with the rule of `step` that works in C.
 template <class C, class Visitor>
 void visit(const SgdStep& step, Visitor&& visitor) {
@@ -232,6 +246,11 @@ void visit(const RmsPropStep& step, Visitor&& visitor) {
 template <class C, class Visitor>
 void visit(const AdagradStep& step, Visitor&& visitor) {
   visitor(Adagrad<C>(step));
+}
+
+template <class C, class Visitor>
+void visit(const LerpStep& step, Visitor&& visitor) {
+  visitor(Lerp<C>(step));
 }
 
 }  // namespace dtrain::rule

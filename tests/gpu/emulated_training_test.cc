@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "tests/launch/trained.h"
 #include "tests/support/golden.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
@@ -153,6 +154,47 @@ TEST(EmulatedTraining, MixesBatchesAsTheCpuRecordedOrNot) {
     ASSERT_EQ(got.size(), expected.size());
     for (std::size_t i = 0; i < got.size(); ++i)
       EXPECT_NEAR(got[i], expected[i], 2e-6) << graph << " " << i + 1;
+  }
+}
+
+// Averages are updated in the recorded step, and are the weights while the network is evaluated and recorded
+// steps wait.
+TEST(EmulatedTraining, AveragesWeightsAsTheCpuRecordedOrNot) {
+  TempDir folder;
+  const std::vector<std::string> recipe = {"--model",
+                                           "lenet",
+                                           "--dataset",
+                                           "synthetic:1x28x28,10,96",
+                                           "--global-batch-size",
+                                           "16",
+                                           "--ema",
+                                           "0.7",
+                                           "--lr",
+                                           "0.05",
+                                           "--max-steps",
+                                           "12",
+                                           "--eval-every",
+                                           "1"};
+  TrainingRun cpu{.start = Start::alone,
+                  .launcher_arguments = {},
+                  .arguments = {"--device", "cpu", "--log-every", "1"},
+                  .run_dir = folder / "cpu",
+                  .options = limited_to(std::chrono::seconds(60))};
+  add(cpu, recipe);
+  const RunResult there = train(cpu);
+  ASSERT_EQ(there.exit_code, 0) << there.err;
+  const Trained expected = trained_in(cpu.run_dir);
+  for (const char* graph : {"on", "off"}) {
+    TrainingRun run = on_gpus(1, 1, 3, folder / graph);
+    add(run, recipe);
+    add(run, {"--cuda-graph", graph});
+    const RunResult result = train(run);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const Trained got = trained_in(run.run_dir);
+    ASSERT_TRUE(got.weights.contains("conv1.weight.ema"));
+    const Difference apart = difference(got, expected);
+    EXPECT_LE(apart.losses, 2e-6) << graph;
+    EXPECT_LE(apart.weights, 2e-6) << graph;
   }
 }
 

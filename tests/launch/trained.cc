@@ -6,6 +6,7 @@
 #include "parallel/layout/saved_tensors.h"
 #include "runtime/base/log.h"
 #include "runtime/checkpoint/checkpoint_store.h"
+#include "runtime/optim/weight_average.h"
 #include "tests/support/training.h"
 
 namespace dtrain::test {
@@ -29,8 +30,11 @@ Trained trained_in(const std::filesystem::path& run_dir) {
   NullLog log;
   const auto checkpoint = CheckpointStore(run_dir / "checkpoints", 0, log).latest();
   if (!checkpoint) return trained;
-  for (const auto& [name, tensor] : load_tensors(checkpoint->model, make_device("cpu")))
-    trained.weights[name] = tensor.to_vector<double>();
+  NamedTensors state = load_tensors(checkpoint->optimizer, make_device("cpu"));
+  for (const NamedTensors& tensors :
+       {load_tensors(checkpoint->model, make_device("cpu")), take_averages(state)}) {
+    for (const auto& [name, tensor] : tensors) trained.weights[name] = tensor.to_vector<double>();
+  }
   return trained;
 }
 

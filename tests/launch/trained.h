@@ -11,7 +11,7 @@ namespace dtrain::test {
 struct Trained {
   std::vector<double> losses;
   std::vector<double> accuracies;  ///< of the last evaluation, which ends each run; none without one
-  /// Of the newest checkpoint, in however many files it is.
+  /// Of the newest checkpoint, in however many files it is, with averages of weights where it has them.
   std::map<std::string, std::vector<double>> weights;
 };
 

@@ -319,6 +319,27 @@ TEST_F(Use, WeightsGoOutUnderOtherNamesAndComeBack) {
                  "--run " + at("wide") + ": expected only with weights of a .safetensors file", none);
 }
 
+TEST_F(Use, AveragedWeightsAreTheOnesUsed) {
+  trained_lenet("run", {"--ema", "0.5"});
+  write(at("x.npy"), npy_bytes("<f4", "(2, 1, 28, 28)", std::vector<float>(2 * 28 * 28)));
+  const auto predicted = [&](const std::string& name, std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"predict", at("run"), "--input", at("x.npy"), "--output", at(name)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const RunResult result = use(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return content(at(name));
+  };
+  const fs::path checkpoint = fs::path(at("run")) / "checkpoints" / "step-00000002";
+  const std::string of_run = predicted("run.csv", {});
+  EXPECT_EQ(predicted("checkpoint.csv", {"--checkpoint", checkpoint}), of_run);
+  EXPECT_NE(predicted("last.csv", {"--checkpoint", checkpoint / "model.safetensors"}), of_run);
+  const RunResult out = use({"convert", "--from", at("run"), "--to", at("averages.safetensors")});
+  ASSERT_EQ(out.exit_code, 0) << out.err;
+  EXPECT_EQ(predicted("out.csv", {"--checkpoint", at("averages.safetensors")}), of_run);
+  trained_lenet("next", {"--init-from", at("run"), "--lr", "0"});
+  EXPECT_EQ(predicted("next.csv", {"--checkpoint", at("next")}), of_run);
+}
+
 TEST_F(Use, AnUnknownOptionInARunsConfigurationIsNamed) {
   trained_lenet("run");
   std::string config = content(at("run/config.json"));

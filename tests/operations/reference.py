@@ -1,6 +1,7 @@
 """PyTorch's side of the table: what each operation is there, and how a case is run."""
 import torch
 import torch.nn.functional as F
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import layer_reference
 import more_reference
@@ -191,6 +192,20 @@ def adagrad(parameters, o):
                                foreach=False)
 
 
+def weight_average(t, o):
+    """What torch.optim.swa_utils.AveragedModel keeps of a module whose parameter is p, then g0, g1, …"""
+    holder = torch.nn.ParameterList([torch.nn.Parameter(t.bases["p"].detach().clone())])
+    average = AveragedModel(holder, multi_avg_fn=get_ema_multi_avg_fn(o.get("decay", 0.9)), use_buffers=True)
+    average.update_parameters(holder)
+    i = 0
+    while t[f"g{i}"] is not None:
+        with torch.no_grad():
+            holder[0].copy_(t[f"g{i}"])
+        average.update_parameters(holder)
+        i += 1
+    return {"p": average.module[0]}
+
+
 def finite(t):
     return bool(t["x"].isfinite().all() and t["z"].isfinite().all())
 
@@ -246,6 +261,7 @@ OPERATIONS = {
     "adamw": optimize(adam(torch.optim.AdamW)),
     "rmsprop": optimize(rmsprop),
     "adagrad": optimize(adagrad),
+    "weight_average": weight_average,
     "unscale": unscale,
     "find_not_finite": one(lambda t, o: torch.tensor([0.0 if finite(t) else 1.0])),
     "pixels": one(lambda t, o: t["x"].float() / 255),

@@ -6,6 +6,7 @@
 #include "runtime/optim/guard/grad_scaler.h"
 #include "runtime/optim/rmsprop.h"
 #include "runtime/optim/sgd.h"
+#include "runtime/optim/weight_average.h"
 #include "tests/operations/operations.h"
 
 namespace dtrain::test {
@@ -67,6 +68,18 @@ void add_optimizers(Table& table) {
   });
 }
 
+/// The average of what p is in turn: p, then g0, g1, …
+Results average(const Case& c) {
+  Tensor value = c.base("p").detach().clone();
+  WeightAverage average({{"p", value}}, c.number("decay", 0.9));
+  average.update();
+  for (int step = 0; c.tensor("g" + std::to_string(step)).defined(); ++step) {
+    value.copy_from(c.tensor("g" + std::to_string(step)).detach());
+    average.update();
+  }
+  return {{"p", average.named_state().front().second}};
+}
+
 /// Gradients that were scaled, divided again, and the scale of the step after: halved where one is not
 /// finite.
 Results unscale_case(const Case& c) {
@@ -108,6 +121,7 @@ Results pixels_case(const Case& c) {
 
 void add_updates(Table& table) {
   add_optimizers(table);
+  table["weight_average"] = {average, Kind::update};
   table["unscale"] = {unscale_case, Kind::update};
   table["find_not_finite"] = {find_not_finite_case, Kind::update};
   table["dropout_mask"] = {dropout_mask_case, Kind::update};

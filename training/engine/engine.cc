@@ -303,11 +303,20 @@ StepReport Engine::take_report() {
   return report;
 }
 
+void Engine::begin_evaluation() {
+  if (WeightAverage* average = strategy_.average()) average->swap();
+  strategy_.module().eval();
+}
+
+void Engine::end_evaluation() {
+  strategy_.module().train();
+  if (WeightAverage* average = strategy_.average()) average->swap();
+}
+
 Evaluation Engine::evaluate(const std::shared_ptr<const Source>& source, std::int64_t batch_size) {
   const Autocast autocast(options_.precision, low_weights_);
   strategy_.sync_state(deadline());
-  Module& network = strategy_.module();
-  network.eval();
+  begin_evaluation();
   const Evaluation found = dtrain::evaluate(
       task_, [this](const Tensors& inputs) { return strategy_.evaluate(inputs); }, source,
       {.batch_size = batch_size,
@@ -316,7 +325,7 @@ Evaluation Engine::evaluate(const std::shared_ptr<const Source>& source, std::in
        .together = strategy_.computes_together(),
        .patience = options_.patience},
       alone_ ? *alone_ : communicator_, device_);
-  network.train();
+  end_evaluation();
   return found;
 }
 
@@ -324,7 +333,6 @@ std::string Engine::show(const std::shared_ptr<const Source>& samples, std::uint
   const Autocast autocast(options_.precision, low_weights_);
   const NoGrad no_grad;
   if (!strategy_.sync_state_alters_steps()) strategy_.sync_state(deadline());
-  Module& network = strategy_.module();
   Communicator& group = alone_ ? *alone_ : communicator_;
   const auto over_ranks = [&](double value, ReduceOp op) {
     group.all_reduce({.data = &value, .count = 1, .dtype = DType::f64}, op, "what is shown")
@@ -333,7 +341,7 @@ std::string Engine::show(const std::shared_ptr<const Source>& samples, std::uint
   };
   const bool has_outputs = alone_ != nullptr || strategy_.holds_outputs();
   const double speaker = -over_ranks(has_outputs ? -group.rank() : -group.size(), ReduceOp::max);
-  network.eval();
+  begin_evaluation();
   const std::string text = task_.show(
       {.network = [this](const Tensors& inputs) { return in_full_precision(strategy_.evaluate(inputs)); },
        .agreed =
@@ -344,7 +352,7 @@ std::string Engine::show(const std::shared_ptr<const Source>& samples, std::uint
        .samples = samples,
        .device = device_,
        .number = number});
-  network.train();
+  end_evaluation();
   return text;
 }
 

@@ -119,6 +119,10 @@ class Engine {
   std::vector<std::shared_ptr<void>> replay(StepGraph& graph, const StepPlan& plan,
                                             const BatchSupply& supply);
   StepGraph* graph_for(const StepPlan& plan, int& key);
+  /// Collective, as evaluate(). The network as it is to be used, with averaged weights where there are any;
+  /// and as it is trained.
+  void begin_evaluation();
+  void end_evaluation();
   void check_loss(double loss, bool corrupted, const StepRecord& step) const;
   void check_gradients(const StepReport& report);
   /// Keys dropout's masks by the step and by the samples `indices` that the rows of the next pass are.

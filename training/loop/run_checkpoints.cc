@@ -99,7 +99,7 @@ void RunCheckpoints::open(const TrainingState& state, std::function<void()> befo
     const RankState parts = env_.strategy.save();
     // Most state appears with the first step only.
     bytes_ = checkpoint_bytes({state, views_of(parts.model), views_of(parts.optimizer)}) *
-             static_cast<std::uint64_t>(copies_of_parameters(config_.optimizer.rule));
+             static_cast<std::uint64_t>(copies_of_parameters(config_.optimizer));
   }
   if (is_root()) RunDirectory::create(folder_, bytes_);
   make_store();

@@ -111,6 +111,7 @@ ModelFactory Trainer::factory() {
                 return make_optimizer(config_.optimizer, parameters, *vectors);
               },
           .limits = config_.optimizer.limits,
+          .average_decay = config_.optimizer.average_decay,
           .example =
               [this](const std::shared_ptr<Device>& device) {
                 return example_inputs(env_.task, data_.shared_train(), config_.batch.per_worker, device,
@@ -165,6 +166,8 @@ void Trainer::open_logs() {
                                 env_.communicator.backend(), way.empty() ? "" : ", all-reduce ", way));
   if (!frozen_.empty()) logger_.message(frozen_);
   if (!kept_.empty()) logger_.message(kept_);
+  if (const auto decay = config_.optimizer.average_decay)
+    logger_.message(fmt::format("evaluating averaged weights (--ema {:g})", *decay));
   if (env_.device->is_emulated()) {
     logger_.message(
         fmt::format("device {}: no GPU but software that behaves like one; rates say nothing about a GPU",

@@ -150,15 +150,17 @@ void set_lr(OptimizerOptions& options, double lr) noexcept {
   std::visit([lr](auto& rule) { rule.lr = lr; }, options);
 }
 
-int copies_of_parameters(const OptimizerOptions& options) noexcept {
-  return std::visit(Overloaded{[](const SgdOptions& rule) { return rule.momentum > 0 ? 2 : 1; },
-                               [](const AdamOptions&) { return 3; }, [](const AdamWOptions&) { return 3; },
-                               [](const RmsPropOptions& rule) {
-                                 return 2 + (rule.momentum > 0 ? 1 : 0) + (rule.centered ? 1 : 0);
-                               },
-                               [](const AdagradOptions&) { return 2; }, [](const LarsOptions&) { return 2; },
-                               [](const LambOptions&) { return 3; }},
-                    options);
+int copies_of_parameters(const OptimizerConfig& config) noexcept {
+  const int copies =
+      std::visit(Overloaded{[](const SgdOptions& rule) { return rule.momentum > 0 ? 2 : 1; },
+                            [](const AdamOptions&) { return 3; }, [](const AdamWOptions&) { return 3; },
+                            [](const RmsPropOptions& rule) {
+                              return 2 + (rule.momentum > 0 ? 1 : 0) + (rule.centered ? 1 : 0);
+                            },
+                            [](const AdagradOptions&) { return 2; }, [](const LarsOptions&) { return 2; },
+                            [](const LambOptions&) { return 3; }},
+                 config.rule);
+  return copies + (config.average_decay ? 1 : 0);
 }
 
 OptimizerConfig read_optimizer(const Options& options, const TrainFlags& flags, double lr_scale) {
@@ -167,6 +169,7 @@ OptimizerConfig read_optimizer(const Options& options, const TrainFlags& flags, 
   set_lr(config.rule, lr_of(config.rule) * lr_scale);
   config.decays_vectors = options.text("weight-decay-on") == "all";
   config.limits = {.norm = flags.clip_grad_norm, .value = flags.clip_grad_value};
+  config.average_decay = flags.ema;
   return config;
 }
 

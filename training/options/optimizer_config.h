@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -30,16 +31,17 @@ bool is_layerwise(const OptimizerOptions& options) noexcept;
 /// The learning rate that a run starts from.
 double lr_of(const OptimizerOptions& options) noexcept;
 void set_lr(OptimizerOptions& options, double lr) noexcept;
-/// How many times the parameters' bytes weights and state are together, once there is state.
-int copies_of_parameters(const OptimizerOptions& options) noexcept;
-
 struct TrainFlags;
 
 struct OptimizerConfig {
   OptimizerOptions rule;       ///< its learning rate: after --scale-lr
   bool decays_vectors = true;  ///< weight decay on biases and norms' weights too
   GradientLimits limits;
+  std::optional<double> average_decay;  ///< of the weights' average; nothing: none
 };
+
+/// How many times the parameters' bytes weights, state and averages are together, once there is state.
+int copies_of_parameters(const OptimizerConfig& config) noexcept;
 
 /// What checked `options` and their `flags` say; `lr_scale` multiplies the learning rate. Throws UsageError
 /// naming the option.

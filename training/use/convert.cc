@@ -90,7 +90,7 @@ Converted to_theirs(const Options& options, Log& log) {
   Converted result;
   for (const SavedTensor& saved : weights.tensors.tensors()) {
     result.memory.push_back(Tensor::empty(saved.shape, device, saved.dtype));
-    weights.tensors.read(saved.name, result.memory.back().view());
+    weights.read(saved.name, result.memory.back().view());
     result.tensors.push_back({names.at(saved.name), result.memory.back().view()});
   }
   return result;

@@ -9,6 +9,7 @@
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
 #include "runtime/checkpoint/checkpoint_store.h"
+#include "runtime/optim/weight_average.h"
 
 namespace dtrain {
 namespace {
@@ -74,7 +75,33 @@ class Comparison {
   std::vector<std::string> kept_;
 };
 
+/// In which of the files a tensor's values are to be found, and its name there.
+std::pair<const TensorFiles*, std::string> place_of(const SavedWeights& weights, const std::string& name) {
+  std::string average = name_of_average(name);
+  if (weights.averages && weights.averages->find(average) != nullptr)
+    return {&*weights.averages, std::move(average)};
+  return {&weights.tensors, name};
+}
+
+SavedWeights weights_of(Checkpoint checkpoint) {
+  SavedWeights weights{checkpoint.path, std::move(checkpoint.model), checkpoint.state.extra};
+  const auto is_average = [](const SavedTensor& saved) { return saved.name.ends_with(name_of_average("")); };
+  if (std::ranges::any_of(checkpoint.optimizer.tensors(), is_average))
+    weights.averages = std::move(checkpoint.optimizer);
+  return weights;
+}
+
 }  // namespace
+
+void SavedWeights::read(const std::string& name, const View& target) const {
+  const auto [files, stored] = place_of(*this, name);
+  files->read(stored, target);
+}
+
+void SavedWeights::read(const std::string& name, const TensorShard& part, const View& target) const {
+  const auto [files, stored] = place_of(*this, name);
+  files->read(stored, part, target);
+}
 
 SavedWeights open_weights(const fs::path& path, std::string_view option, Log& log) {
   if (fs::is_regular_file(path)) return {path, TensorFiles::open(path), {}};
@@ -84,14 +111,11 @@ SavedWeights open_weights(const fs::path& path, std::string_view option, Log& lo
                     "file; there is none",
                     option, path.string()));
   }
-  if (fs::exists(path / "state.json")) {
-    Checkpoint checkpoint = load_checkpoint(path);
-    return {checkpoint.path, std::move(checkpoint.model), checkpoint.state.extra};
-  }
+  if (fs::exists(path / "state.json")) return weights_of(load_checkpoint(path));
   const fs::path folder = fs::exists(path / "checkpoints") ? path / "checkpoints" : path;
   auto newest = CheckpointStore(folder, 0, log).latest();
   if (!newest) throw DataError(folder.string(), -1, "a checkpoint that verifies", "none");
-  return {newest->path, std::move(newest->model), newest->state.extra};
+  return weights_of(std::move(*newest));
 }
 
 std::vector<std::string> load_weights(Module& network, const SavedWeights& weights,
@@ -109,9 +133,9 @@ std::vector<std::string> load_weights(Module& network, const SavedWeights& weigh
     const auto slice = slices.find(name);
     const Tensor read = Tensor::empty(target.shape(), host, saved->dtype);
     if (slice == slices.end()) {
-      weights.tensors.read(saved->name, read.view());
+      weights.read(saved->name, read.view());
     } else {
-      weights.tensors.read(saved->name, slice->second, read.view());
+      weights.read(saved->name, slice->second, read.view());
     }
     Tensor own = target;
     own.copy_from(read.to(target.dtype()).to(target.shared_device()));

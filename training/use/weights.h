@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct SavedWeights {
   TensorFiles tensors;
   std::map<std::string, std::string>
       identity;  ///< settings of the run (training/options/train_config.h); of a file none
+  std::optional<TensorFiles> averages = {};       ///< "<tensor>.ema" of some, to be used instead (--ema)
   std::map<std::string, std::string> names = {};  ///< a network's name → its name here; empty: the same
 
   /// What the network's tensor `name` is called here.
@@ -26,9 +28,13 @@ struct SavedWeights {
     const auto found = names.find(name);
     return found == names.end() ? name : found->second;
   }
+  /// TensorFiles::read of the tensor that is called `name` here, or of its average where there is one.
+  void read(const std::string& name, const View& target) const;
+  void read(const std::string& name, const TensorShard& part, const View& target) const;
 };
 
-/// Opens `path`: a run directory, a checkpoint directory or a .safetensors file. Throws UsageError, its
+/// Opens `path`: a run directory, a checkpoint directory or a .safetensors file. Of a run or checkpoint with
+/// averaged weights these are used, of a file what is in it. Throws UsageError, its
 /// message beginning with `option`, when there is nothing, DataError when no checkpoint there is good.
 SavedWeights open_weights(const std::filesystem::path& path, std::string_view option, Log& log);
 

@@ -68,14 +68,13 @@ class DilocoSync final : public ShardedSync {
     if (exchange && ++since_ == options_.every) outer_step(deadline);
     ShardedSync::take_update(exchange, deadline);
   }
-  void sync_state(Optimizer& optimizer, const Deadline& deadline) override {
+  void sync_state(const NamedTensors& state, const Deadline& deadline) override {
     if (since_ > 0) {
       outer_step(deadline);
       ShardedSync::take_update(true, deadline);
     }
-    if (groups_.replicate_group != nullptr)
-      average(floating(optimizer.named_state()), *groups_.replicate_group, deadline);
-    ShardedSync::sync_state(optimizer, deadline);
+    if (groups_.replicate_group != nullptr) average(floating(state), *groups_.replicate_group, deadline);
+    ShardedSync::sync_state(state, deadline);
   }
 
  private:

@@ -126,7 +126,9 @@ void FullyShardedParameters::reshard() {
   last_.reset();
 }
 
+// Whole parameters that nobody wrote to hold the old values, which must not come back as if written.
 void FullyShardedParameters::mark_modified() {
+  reshard();
   for (const ParameterLayout& parameter : parameters_) parameter.whole.mark_modified();
 }
 

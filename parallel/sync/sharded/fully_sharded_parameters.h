@@ -65,7 +65,8 @@ class FullyShardedParameters {
   void begin(ParameterUse use);
   /// Frees all that is whole, keeping what was written.
   void reshard();
-  /// The parts have other values: what was made of the old ones is to be made again.
+  /// The parts have other values: frees what is whole of the old ones; what was made of them is to be made
+  /// again.
   void mark_modified();
 
   const GatherStats& stats() const noexcept { return stats_; }

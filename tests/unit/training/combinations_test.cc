@@ -83,6 +83,8 @@ const Breach kBreaches[] = {
     {"--precision fp16 --sync-every 2", "precision", "--sync-every"},
     {"--precision fp16 --servers 1", "precision", "--servers"},
     {"--clip-grad-norm 1 --servers 2", "clip-grad-norm", "--servers above 1"},
+    {"--ema 0.9 --servers 1", "ema", "--servers"},
+    {"--ema 0.9 --sync-every 2 --outer-lr 0.7", "ema", "--outer-lr"},
     {"--check-replicas 2 --servers 1 --update async", "check-replicas", "--update async"},
     {"--place auto --pipeline 2 --devices cpu:0,cpu:1", "place", "--pipeline over --devices"},
     {"--update-on host --place conv1=cpu:0,fc1=cpu:1", "update-on", "--place"},
