@@ -1,6 +1,7 @@
 #include "tests/support/process.h"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -68,6 +69,14 @@ void collect(UniqueFd& out, UniqueFd& err, RunResult& result, const Deadline& de
   }
 }
 
+// The kill below would otherwise read as somebody else's: exit code 137, as of a worker or for want of
+// memory.
+void fail_by_limit(const std::string& what, std::chrono::seconds limit, const std::string& last_words = "") {
+  ADD_FAILURE() << what << ": expected it to end by itself, was ended by the test's own limit of "
+                << limit.count() << " s" << (last_words.empty() ? "" : "; it had printed to stderr:\n")
+                << last_words;
+}
+
 // Waits for `child` to end without reaping anything else; false when the deadline passed first.
 bool wait_until(pid_t child, const Deadline& deadline, int& status) {
   while (true) {
@@ -80,6 +89,7 @@ bool wait_until(pid_t child, const Deadline& deadline, int& status) {
 }  // namespace
 
 RunResult run(const std::vector<std::string>& argv, const RunOptions& options) {
+  const std::chrono::seconds limit = options.timeout * kSlowness;
   Pipe in = make_pipe(), out = make_pipe(), err = make_pipe();
   const pid_t child = static_cast<pid_t>(check(Sys{::fork()}, "fork"));
   if (child == 0) exec_child(argv, options, in.read_end.get(), out.write_end.get(), err.write_end.get());
@@ -93,15 +103,17 @@ RunResult run(const std::vector<std::string>& argv, const RunOptions& options) {
   in.write_end.reset();
 
   RunResult result;
-  const Deadline deadline = Deadline::after(options.timeout * kSlowness);
+  const Deadline deadline = Deadline::after(limit);
   std::thread companion;
   if (options.while_running) companion = std::thread(options.while_running, child);
   collect(out.read_end, err.read_end, result, deadline);
   int status = 0;
   if (!wait_until(child, deadline, status)) {
-    result.timed_out = true;
     ::kill(-child, SIGKILL);
     ::waitpid(child, &status, 0);
+    std::string command;
+    for (const std::string& word : argv) command += (command.empty() ? "" : " ") + word;
+    fail_by_limit(command, limit, result.err);
   }
   if (companion.joinable()) companion.join();
   result.exit_code = code_of(status);
@@ -177,13 +189,15 @@ std::vector<int> run_ranks(int world, const std::function<void(int rank)>& body,
     }
     children.push_back(child);
   }
-  const Deadline deadline = Deadline::after(timeout * kSlowness);
+  const std::chrono::seconds limit = timeout * kSlowness;
+  const Deadline deadline = Deadline::after(limit);
   std::vector<int> codes;
   for (const pid_t child : children) {
     int status = 0;
     if (!wait_until(child, deadline, status)) {
       ::kill(child, SIGKILL);
       ::waitpid(child, &status, 0);
+      fail_by_limit("rank " + std::to_string(codes.size()) + " of " + std::to_string(world), limit);
     }
     codes.push_back(code_of(status));
   }

@@ -16,7 +16,7 @@ struct RunOptions {
   std::map<std::string, std::string> environment;  ///< added to (or replacing) the test's own
   std::string working_directory;                   ///< empty: the test's own
   std::string standard_input;
-  /// The program's process group is killed after it, times kSlowness.
+  /// The program's process group is killed after it, times kSlowness, and the test fails.
   std::chrono::seconds timeout{30};
   std::function<void(pid_t)>
       while_running;  ///< called in a thread of its own with the program's pid; must return
@@ -31,7 +31,6 @@ inline RunOptions limited_to(std::chrono::seconds timeout) {
 
 struct RunResult {
   int exit_code = -1;  ///< 128 + signal when it was killed by one
-  bool timed_out = false;
   std::string out;
   std::string err;
 };
@@ -57,7 +56,7 @@ int count_marked(const std::string& name, const std::string& value);
 
 /// Forks `world` processes that each run `body(rank)`; returns each one's exit code (128 + signal when
 /// killed, an exception in `body` prints its text and counts as 1). All are killed at `timeout`, times
-/// kSlowness, with code 128 + SIGKILL.
+/// kSlowness, with code 128 + SIGKILL; the test fails and names those.
 std::vector<int> run_ranks(int world, const std::function<void(int rank)>& body,
                            std::chrono::seconds timeout = std::chrono::seconds{30});
 

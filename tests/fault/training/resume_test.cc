@@ -224,7 +224,6 @@ TEST_F(Resume, AStoppedWorkerIsNamedAndTheJobEnds) {
   run.options.while_running = [&](pid_t) { stopped = signal_at_step(run, 1, 10, SIGSTOP); };
   const RunResult result = train(run);
   EXPECT_EQ(stopped, 1);
-  EXPECT_FALSE(result.timed_out);
   EXPECT_EQ(result.exit_code, static_cast<int>(ExitCode::peer)) << result.err;
   for (const char* part : {"rank 1", "all_reduce(", "#"})
     EXPECT_NE(result.err.find(part), std::string::npos) << "missing '" << part << "' in: " << result.err;
