@@ -33,6 +33,8 @@ using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kHosts = 4;
+// Until the workers of all hosts are at work, six that train among them: only ends what hangs.
+constexpr seconds kUntilWorking{180};
 // The lease of 4 s, the leader's 2 s more, and what it takes to see that nothing else happens.
 constexpr seconds kLeast{12};
 // Lease + 15 s by itself (19; the slowest is printed); more on a machine that does other things too.
@@ -287,7 +289,7 @@ class Fencing : public ::testing::Test {
   void round(const Fault& fault) {
     const TempDir folder;
     start(folder);
-    ASSERT_TRUE(eventually([&] { return works(folder); }, seconds(40))) << errors();
+    ASSERT_TRUE(eventually([&] { return works(folder); }, kUntilWorking)) << errors();
     std::this_thread::sleep_for(kUntilHeard);
     const std::array pids = parts_of(fault.victim);
     strike(fault, pids);
@@ -432,7 +434,7 @@ TEST_F(Fencing, WorkersWhoseGuardiansAllStandStillWriteNothing) {
   kind_ = kTraining;
   const TempDir folder;
   start(folder);
-  ASSERT_TRUE(eventually([&] { return works(folder); }, seconds(40))) << errors();
+  ASSERT_TRUE(eventually([&] { return works(folder); }, kUntilWorking)) << errors();
   std::this_thread::sleep_for(kUntilHeard);
   const std::array pids = parts_of(0);
   const pid_t guard = launcher(0).guard();

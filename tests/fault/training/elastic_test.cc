@@ -35,7 +35,7 @@ class Elastic : public ::testing::Test {
             .launcher_arguments = {},
             .arguments = arguments,
             .run_dir = folder_ / name,
-            .options = limited_to(std::chrono::seconds(60))};
+            .options = limited_to(std::chrono::seconds(120))};
   }
   void must_train(const TrainingRun& run, int code = 0) const {
     const RunResult result = train(run);
@@ -80,7 +80,7 @@ class Elastic : public ::testing::Test {
   /// told.
   void kill_after(TrainingRun run, std::size_t steps) const {
     run.options.while_running = [&](pid_t launcher) {
-      const Deadline deadline = Deadline::after(std::chrono::seconds(30));
+      const Deadline deadline = Deadline::after(run.options.timeout);
       while (!deadline.expired() &&
              !(std::filesystem::exists(run.run_dir / "metrics.jsonl") && losses(run.run_dir).size() >= steps))
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -133,7 +133,7 @@ TEST_F(Elastic, SignalsAndKillsInBetweenLoseNoSample) {
   const std::vector<std::string> more = {"--global-batch-size", "50", "--checkpoint-every", "7"};
   TrainingRun run = training("elastic", 4, more);
   const auto wait_for_steps = [&](std::size_t steps) {
-    const Deadline deadline = Deadline::after(std::chrono::seconds(30));
+    const Deadline deadline = Deadline::after(run.options.timeout);
     while (!deadline.expired() &&
            !(std::filesystem::exists(run.run_dir / "metrics.jsonl") && losses(run.run_dir).size() >= steps))
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
