@@ -78,9 +78,10 @@ saved() { # RUN STEPS: the files with numbers of the checkpoint after that step
 }
 
 check() { # MODEL WORKERS LAUNCHER-OPTIONS FORM-OPTIONS
-  local common="--model $1 --global-batch-size 64 --optimizer adamw --lr 0.01 --clip-grad-norm 0.3 --threads 1 \
-    --eval-every 0 --log-every 1"
+  local common="--model $1 --optimizer adamw --lr 0.01 --clip-grad-norm 0.3 --threads 1 --eval-every 0 --log-every 1 \
+    --global-batch-size $([[ $1 == resnet* ]] && echo 8 || echo 64)"
   case $1 in
+    resnet*) common+=" --dataset synthetic:3x16x16,10,80" ;;
     transformer) common+=" --dataset text:words.txt,context=16 --data-dir $folder --width 32 --heads 4" ;;
     *) common+=" --dataset synthetic:1x28x28,10,640" ;;
   esac
