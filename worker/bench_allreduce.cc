@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "runtime/base/files/durable_file.h"
 #include "training/start/peers.h"
 #include "training/start/threads.h"
 #include "worker/benchmark/all_reduce.h"
 #include "worker/benchmark/byte_sizes.h"
+#include "worker/benchmark/link_fit.h"
 #include "worker/commands.h"
 
 namespace dtrain {
@@ -23,6 +25,7 @@ constexpr OptionSpec kOptions[] = {
     {"backend", "Machine", "NAME", "auto", "collectives: auto, nccl, tcp, gloo, mpi or self"},
     {"allreduce", "Machine", "NAME", "auto", "algorithm: auto, direct, ring, tree or hierarchical"},
     {"timeout", "Machine", "SECONDS", "300", "longest wait for the other workers, at the start and in each call"},
+    {"fit", "Output", "FILE", "", "fit latency and bandwidth of the links to the measured times and write them to FILE, for `dtrain bench predict`; the workers share one host, or have one each"},
     {"json", "Output", "", "", "print one JSON object per line"},
     {"help", "Output", "", "", "print this text"},
 };
@@ -62,9 +65,28 @@ AllReduceOptions read_options(const Options& options) {
   return result;
 }
 
-// Rank 0 prints; every rank learns how many elements were wrong.
+/// Which links the workers are joined by. Throws UsageError where they are of both kinds.
+LinkKind link_kind(const Options& options, const Placement& placement) {
+  const int world = placement.world_size.value_or(1), here = placement.local_world_size.value_or(1);
+  if (world > 1 && here == world) return LinkKind::within;
+  if (world > 1 && here == 1) return LinkKind::between;
+  options.refuse("fit", fmt::format("2 workers or more that share one host or have one each, got {} of {} on "
+                                    "this host; start it in another way",
+                                    here, world));
+}
+
+void write_fit(const std::filesystem::path& path, LinkKind kind, int ranks,
+               std::span<const TimedReduction> measured) {
+  const LinkFit fit = fit_link(ranks, measured);
+  replace_file(path, link_json(kind, ranks, fit));
+  fmt::print("# {}: latency {:.3g} us, {:.3g} GB/s; the model is within {:.0f} % of each time above\n",
+             path.string(), fit.costs.latency * 1e6, 1e-9 / fit.costs.byte, 100 * fit.error);
+}
+
+// Rank 0 prints; every rank learns how many elements were wrong. `measured` gets each size's time.
 std::int64_t measure_and_print(Communicator& communicator, const std::shared_ptr<Device>& device,
-                               const AllReduceOptions& options, bool json) {
+                               const AllReduceOptions& options, bool json,
+                               std::vector<TimedReduction>& measured) {
   const bool prints = communicator.rank() == 0;
   if (prints && !json) {
     fmt::print(
@@ -80,6 +102,7 @@ std::int64_t measure_and_print(Communicator& communicator, const std::shared_ptr
     const AllReduceResult result =
         measure_all_reduce(communicator, device, bytes / size_of(options.plan.dtype), options.plan);
     wrong += result.wrong;
+    measured.push_back({result.bytes(), result.median_seconds});
     bus_gbs += result.bus_gbs() / static_cast<double>(options.sizes.size());
     if (!prints) continue;
     fmt::print("{}", json ? all_reduce_json(result, communicator.backend()) : all_reduce_line(result));
@@ -103,6 +126,8 @@ ExitCode run_bench_allreduce(const Invocation& invocation) {
   }
   const AllReduceOptions wanted = read_options(options);
   const Placement placement = find_placement(invocation.environment);
+  const bool fits = options.has("fit");
+  const LinkKind kind = fits ? link_kind(options, placement) : LinkKind::within;
   limit_threads(placement, invocation.environment);
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::info);
   const auto device = make_device(options.text("device"), {.local_rank = *placement.local_rank});
@@ -111,7 +136,11 @@ ExitCode run_bench_allreduce(const Invocation& invocation) {
               invocation.environment, wanted.plan.timeout, log, device.get(), nullptr, {}, ServerUpdate::sync,
               all_reduce_algorithm_named(
                   options.choice("allreduce", {"auto", "direct", "ring", "tree", "hierarchical"})));
-  const std::int64_t wrong = measure_and_print(peers.communicator(), device, wanted, options.enabled("json"));
+  std::vector<TimedReduction> measured;
+  const std::int64_t wrong =
+      measure_and_print(peers.communicator(), device, wanted, options.enabled("json"), measured);
+  if (fits && peers.communicator().rank() == 0)
+    write_fit(options.text("fit"), kind, peers.communicator().size(), measured);
   peers.leave();
   if (wrong == 0) return ExitCode::ok;
   throw Error(

@@ -40,6 +40,7 @@ std::shared_ptr<const Task> task_of(const Options& options);
 TrainProgram train_program();
 /// What run_bench() picks from; arguments after that word.
 ExitCode run_bench_allreduce(const Invocation& invocation);
+ExitCode run_bench_predict(const Invocation& invocation);
 ExitCode run_bench_step(const Invocation& invocation);
 
 }  // namespace dtrain

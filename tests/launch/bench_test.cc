@@ -6,6 +6,7 @@
 
 #include "tests/support/json.h"
 #include "tests/support/process.h"
+#include "tests/support/temp_dir.h"
 
 namespace dtrain::test {
 namespace {
@@ -91,6 +92,30 @@ TEST(BenchAllReduce, UnderMpirun) {
                "mpi");
 }
 
+TEST(BenchPredict, TakesTheLinksThatWereFitted) {
+  const TempDir folder;
+  const std::string file = folder / "within.json";
+  Words arguments = kAllReduce;
+  arguments.push_back("--fit=" + file);
+  const RunResult fitted = start_two(arguments);
+  expect_table(fitted, "tcp");
+  EXPECT_THAT(fitted.out, ContainsRegex("within.json: latency .* us, .* GB/s; the model is within .* %"));
+  const auto link = test::Json::read(file);
+  EXPECT_EQ(link["link"], "within a host");
+  EXPECT_EQ(link["ranks"], 2);
+
+  const RunResult predicted = start({}, {"bench", "predict", "--nodes=5", "--nproc-per-node=2",
+                                         "--costs=" + file, "--gradients=1M", "--step-ms=100"});
+  ASSERT_EQ(predicted.exit_code, 0) << predicted.err;
+  const auto rows = rows_of(predicted.out, '#');
+  ASSERT_EQ(rows.size(), 5U) << "a heading, 1, 2, 4 and 5 nodes:\n" << predicted.out;
+  EXPECT_EQ(rows[1][2], "direct");
+  EXPECT_EQ(rows[4][0], "5");
+  EXPECT_EQ(rows[4][1], "10");
+  EXPECT_EQ(rows[4][2], "hierarchical");
+  EXPECT_GT(std::stod(rows[4][3]), std::stod(rows[2][3]));
+}
+
 TEST(BenchAllReduce, AloneInJson) {
   const RunResult result =
       start({}, {"bench", "allreduce", "--min-bytes=100", "--max-bytes=100", "--dtype=bfloat16", "--json"});
@@ -114,8 +139,11 @@ TEST(BenchAllReduce, RefusesWhatItCannotMeasure) {
   EXPECT_THAT(refusal({"allreduce", "--max-bytes=1"}), ContainsRegex("--max-bytes.*at least --min-bytes 1K"));
   EXPECT_THAT(refusal({"allreduce", "--factor=1"}), HasSubstr("--factor"));
   EXPECT_THAT(refusal({"allreduce", "--dtype=float23"}), HasSubstr("float32"));
+  EXPECT_THAT(refusal({"allreduce", "--fit=x"}), ContainsRegex("--fit.*2 workers or more"));
+  EXPECT_THAT(refusal({"predict", "--gradients=7X"}), HasSubstr("--gradients"));
+  EXPECT_THAT(refusal({"predict", "--costs=no-such-file"}), HasSubstr("no-such-file"));
   EXPECT_THAT(refusal({"step", "--by=line"}), HasSubstr("--by"));
-  EXPECT_THAT(refusal({"nothing"}), HasSubstr("expected allreduce or step, got 'nothing'"));
+  EXPECT_THAT(refusal({"nothing"}), HasSubstr("expected allreduce, predict or step, got 'nothing'"));
   EXPECT_THAT(refusal({}), HasSubstr("got nothing"));
 }
 
