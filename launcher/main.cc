@@ -76,7 +76,7 @@ std::vector<std::string> place_notes(const Job& job) {
   const auto cores = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
   const bool bound = job.hardware.cpus.allowed.size() < cores && job.placement.system == JobSystem::openmpi;
   if (bound)
-    notes.push_back("mpirun has bound this launcher and so its workers to " +
+    notes.push_back("mpirun has bound this launcher, and with it its workers, to " +
                     std::to_string(job.hardware.cpus.allowed.size()) + " of " + std::to_string(cores) +
                     " cores; mpirun --bind-to none gives them all");
   return notes;

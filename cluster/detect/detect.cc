@@ -107,7 +107,7 @@ void PlacementReader::take_master(std::string_view address_variable, std::string
     set(&Placement::master_addr, "master_addr", std::string(text(address_variable)),
         std::string(address_variable));
   if (is_service_link(text(port_variable)))
-    note("master_port", fmt::format("{}={} is Kubernetes' variable for a service, no port; ignored",
+    note("master_port", fmt::format("{}={} is a variable of a Kubernetes service, not a port; ignored",
                                     port_variable, text(port_variable)));
   else if (has(port_variable))
     set(&Placement::master_port, "master_port", parse_port(text(port_variable), port_variable),

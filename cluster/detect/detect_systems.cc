@@ -83,8 +83,8 @@ void check_own_place(const PlacementReader& reader, const std::vector<std::strin
   const auto place = static_cast<std::size_t>(*reader.placement.node_rank);
   if (place >= step.size() || step[place] == reader.text("SLURMD_NODENAME")) return;
   throw UsageError(fmt::format(
-      "SLURM_NODEID: expected this node, {}, at place {} of SLURM_STEP_NODELIST='{}', got {}, so that nobody "
-      "knows which node is the first; a heterogeneous step (srun … : …) is not supported: start one srun of "
+      "SLURM_NODEID: expected this node, {}, at place {} of SLURM_STEP_NODELIST='{}', got {}, so the first "
+      "node is not known; a heterogeneous step (srun … : …) is not supported: start one srun of "
       "one kind of node",
       reader.text("SLURMD_NODENAME"), place, reader.text("SLURM_STEP_NODELIST"), step[place]));
 }
@@ -150,7 +150,7 @@ bool detect_pmix(PlacementReader& reader) {
   reader.take_rank(&Placement::rank, "rank", {"PMIX_RANK"});
   for (const char* field :
        {"world_size", "local_rank", "local_world_size", "node_rank", "nnodes", "master_addr"}) {
-    if (!reader.placement.explanations.contains(field)) reader.note(field, "only a PMIx query tells");
+    if (!reader.placement.explanations.contains(field)) reader.note(field, "known only through a PMIx query");
   }
   return true;
 }
@@ -256,7 +256,7 @@ bool detect_kubernetes(PlacementReader& reader) {
   reader.take_rank(&Placement::node_rank, "node_rank", {"JOB_COMPLETION_INDEX"});
   reader.take_size(&Placement::nnodes, "nnodes", {"NNODES"});
   if (!reader.placement.nnodes)
-    reader.note("nnodes", "an indexed job does not say; set NNODES to its completions");
+    reader.note("nnodes", "not set in an indexed job; set NNODES to the job's completions");
   // Pods of an indexed job are called <job>-<index>; /etc/hosts has their full name when the job has a
   // subdomain.
   const std::string_view host = short_name(reader.machine().hostname);

@@ -94,7 +94,7 @@ void parse_bracket(Cursor& cursor, Part& part) {
     const std::string_view low = cursor.digits();
     const std::string_view high = cursor.skip('-') ? cursor.digits() : low;
     const Range range{to_number(low), to_number(high), low.size()};
-    if (range.high < range.low) cursor.fail("expected a range that does not run backwards");
+    if (range.high < range.low) cursor.fail("expected an ascending range");
     part.count += range.high - range.low + 1;
     if (part.count > kMaxNodes) cursor.fail(fmt::format("expected at most {} hosts", kMaxNodes));
     part.ranges.push_back(range);

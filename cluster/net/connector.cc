@@ -105,7 +105,7 @@ void Connector::read() {
       refusal_ = initiator_->reason();
       return fail(refusal_);
     }
-    if (!out.empty() && !send(out)) return fail("the proof was not taken");
+    if (!out.empty() && !send(out)) return fail("the proof was not accepted");
   }
 }
 

@@ -122,9 +122,8 @@ UniqueFd bind_and_listen(const SocketAddress& address) {
         code);
   }
   if (code == EADDRNOTAVAIL)
-    throw UsageError(
-        fmt::format("listen on {}: expected an address of this machine, which this is not; see `ip address`",
-                    address.text()));
+    throw UsageError(fmt::format(
+        "listen on {}: expected an address of this machine, got another; see `ip address`", address.text()));
   throw SystemError(fmt::format("listen on {}", address.text()), code);
 }
 
@@ -281,8 +280,8 @@ Listener adopt_listener(UniqueFd fd, std::string_view what) {
   int listening = 0;
   socklen_t length = sizeof listening;
   if (::getsockopt(fd.get(), SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0 || listening == 0)
-    throw UsageError(
-        fmt::format("{}: expected a listening TCP socket, got descriptor {}, which is none", what, fd.get()));
+    throw UsageError(fmt::format("{}: expected a listening TCP socket, got descriptor {}, which is not one",
+                                 what, fd.get()));
   const SocketAddress address = SocketAddress::of_socket(fd.get());
   const int flags = static_cast<int>(check(Sys{::fcntl(fd.get(), F_GETFL)}, "fcntl F_GETFL"));
   check(Sys{::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK)}, "fcntl O_NONBLOCK");

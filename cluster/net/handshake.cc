@@ -126,7 +126,8 @@ void Initiator::take_challenge(std::string& out) {
   transcript_ += challenge.substr(0, kUnprovenBytes);
   if (!key_.verify({kResponderProof, transcript_}, challenge.substr(kUnprovenBytes)))
     return fail(
-        "what answers there does not hold our token: it belongs to another job, or DTRAIN_TOKEN differs "
+        "what answers there does not have this job's token: it belongs to another job, or DTRAIN_TOKEN "
+        "differs "
         "between processes");
   out += key_.sign({kInitiatorProof, transcript_}).view();
   buffer_.clear();
@@ -137,7 +138,7 @@ void Initiator::take_verdict() {
   const std::string_view verdict = buffer_;
   const std::string_view said = verdict.substr(0, verdict.size() - Digest::kBytes);
   if (!key_.verify({kVerdict, transcript_, said}, verdict.substr(said.size())))
-    return fail("what answers there confirms nothing: its answer was changed on the way");
+    return fail("what answers there cannot be verified: its answer was changed on the way");
   const std::string refusal(said.substr(kVerdictPrefixBytes));
   if (!refusal.empty()) return fail("it refused this process: " + refusal);
   state_ = State::accepted;
@@ -207,7 +208,7 @@ void Responder::take_proof(std::string& out) {
   buffer_ = {};
   std::string refusal = identity_.protection == protection_
                             ? admit_(identity_)
-                            : fmt::format("it protects its messages by '{}', what listens here by '{}'",
+                            : fmt::format("it protects its messages by '{}', this side by '{}'",
                                           name_of(identity_.protection), name_of(protection_));
   refusal.resize(std::min(refusal.size(), kMaxReasonBytes));
   std::string said;

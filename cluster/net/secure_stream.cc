@@ -82,7 +82,7 @@ const Frame* SecureStream::front() {
 }
 
 void SecureStream::forge(std::string_view what) {
-  finish(End::forged, fmt::format("the connection to it brought {}", what));
+  finish(End::forged, fmt::format("the connection to it delivered {}", what));
 }
 
 void SecureStream::pop() noexcept {

@@ -92,9 +92,8 @@ Token parse_token(std::string_view hex, std::string_view what) {
     bytes[i] = static_cast<std::uint8_t>(high * 16 + low);
   }
   if (!good)
-    throw UsageError(
-        fmt::format("{}: expected a token of 64 hex digits, got {} characters that are none (not shown)",
-                    what, hex.size()));
+    throw UsageError(fmt::format("{}: expected a token of 64 hex digits, got {} other characters (not shown)",
+                                 what, hex.size()));
   return Token(bytes);
 }
 
@@ -111,7 +110,7 @@ Token read_token_file(const std::filesystem::path& path) {
                                  path.string(), status.st_uid));
   if ((status.st_mode & 077U) != 0)
     throw UsageError(fmt::format(
-        "token file {}: expected mode 0600, got {:04o}, which lets others at the secret; run chmod "
+        "token file {}: expected mode 0600, got {:04o}, which lets others read the secret; run chmod "
         "600 {} and make a new token",
         path.string(), status.st_mode & 07777U, path.string()));
   char text[kMaxFileBytes];

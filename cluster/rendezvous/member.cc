@@ -279,7 +279,7 @@ void Member::Impl::receive() {
 void Member::Impl::deliver() {
   while (auto bytes = session.take()) {
     auto piece = decode_leader_event(*bytes);
-    if (!piece) session.lose("the rendezvous sent news that cannot be understood");
+    if (!piece) session.lose("the rendezvous sent an event that cannot be decoded");
     const std::lock_guard lock(mutex);
     if (piece && !last_delivered) heard.push_back(std::move(*piece));
     last_delivered = last_delivered || (piece && is_last(*piece));

@@ -68,8 +68,8 @@ Admission Membership::join(ConnectionId id, const NodeOffer& offer, TimePoint no
   if (phase_ == Phase::gathering) {
     gather(now);
   } else if (elastic()) {
-    admission.lines = {fmt::format("the job runs on {} nodes; {} is taken in at the next checkpoint",
-                                   nodes_.size(), slot.text())};
+    admission.lines = {
+        fmt::format("the job runs on {} nodes; {} joins at the next checkpoint", nodes_.size(), slot.text())};
     take_in();
   }
   return admission;
@@ -86,7 +86,7 @@ Admission Membership::resume(ConnectionId id, const NodeOffer& offer, TimePoint 
     admission.elsewhere = true;
     return admission;
   }
-  if (slot == nullptr) return {-1, "the job has continued without this node, whose lease has run out", {}};
+  if (slot == nullptr) return {-1, "the job has continued without this node, whose lease has expired", {}};
   return come_back(*slot, id, now);
 }
 
@@ -94,7 +94,7 @@ Admission Membership::come_back(Slot& broken, ConnectionId id, TimePoint now) {
   Slot* const slot = &broken;
   if (!slot->accused.empty()) return {-1, "this node was left behind: " + slot->accused, {}};
   if (slot->broken && slots_.has_place(slot->place))
-    return {-1, fmt::format("another launcher has taken node_rank {} meanwhile", slot->place), {}};
+    return {-1, fmt::format("another launcher has taken node_rank {} in the meantime", slot->place), {}};
   if (!slot->broken) lost_.push_back(slot->id);  // its old connection, which it knows to be dead
   Slot& back = slots_.move(slot->id, id);
   back.last_heard = now;
@@ -206,8 +206,7 @@ void Membership::leave(ConnectionId id, Departure departure, TimePoint now) {
   const bool at_work = unended_ > 0 && slot->in_round && !slot->ended;
   if (departure == Departure::closed) return lose(id, gone(*slot, now), now);
   if (departure == Departure::silent)
-    slot->accused =
-        "it does not hear this node any more and ends its workers; the network is cut in one direction";
+    slot->accused = "it no longer hears this node and ends its workers; the network is cut in one direction";
   if (!at_work && !slot->accused.empty()) return lose(id, silent(*slot, now), now);
   // Its lease decides; it may come back before. By its own clock that has run out with its silence; what is
   // left is our margin.
@@ -227,12 +226,11 @@ Membership::SeenFailure Membership::silent(const Slot& slot, TimePoint now) cons
   Failure failure{Failure::Kind::node_lost, slot.node_rank, slot.offer.host, -1, kPeer, false, {}};
   const bool hung_up = slot.hung_up_at && now - slot.last_heard < rules_.lost_after;
   failure.lines = {
-      hung_up
-          ? fmt::format("{} is lost: its machine has closed the connection, and its launcher has not come "
-                        "back for {:.1f} s; it was killed or has crashed",
-                        slot.text(), seconds_of(now - *slot.hung_up_at))
+      hung_up ? fmt::format("{} is lost: its machine has closed the connection, and its launcher has not "
+                            "reconnected for {:.1f} s; it was killed or has crashed",
+                            slot.text(), seconds_of(now - *slot.hung_up_at))
       : slot.accused.empty()
-          ? fmt::format("{} is lost: not heard of for {:.1f} s; the machine is down, stopped, or cut off",
+          ? fmt::format("{} is lost: not heard from for {:.1f} s; the machine is down, stopped, or cut off",
                         slot.text(), seconds_of(now - slot.last_heard))
           : fmt::format("{} is lost: {}", slot.text(), slot.accused)};
   // It was well when it spoke last, and the next heartbeat is a second later.
@@ -315,7 +313,7 @@ std::vector<std::string> Membership::waiting_lines(TimePoint now) const {
     lines.push_back(slots_.count_text());
     if (!rules_.listening.empty()) lines.back() += "; listening on " + rules_.listening;
     if (enough_since_)
-      lines.push_back(fmt::format("enough to start; in {:.0f} s without the others",
+      lines.push_back(fmt::format("enough nodes to start; starting without the others in {:.0f} s",
                                   seconds_of(*enough_since_ + rules_.last_call - now)));
     if (started_ && !elastic())
       lines.push_back("start dtrain-launch on another machine with the node_rank of the node that was lost");

@@ -31,7 +31,7 @@ void Membership::gather(TimePoint now) {
   std::vector<std::string> lines = waiting_lines(now);
   lines.front() =
       fmt::format("after {:.0f} s: {}", std::chrono::duration<double>(now - begun_).count(), lines.front());
-  lines.push_back("start dtrain-launch on the missing nodes too, or see why they cannot reach this one");
+  lines.push_back("start dtrain-launch on the missing nodes too, or find out why they cannot reach this one");
   finish(kPeer, Failure{Failure::Kind::node_lost, -1, {}, -1, kPeer, false, std::move(lines)});
 }
 
@@ -180,7 +180,7 @@ void Membership::conclude(TimePoint now) {
 // Ended by themselves or for a newcomer, and nobody continues.
 void Membership::finish_early() {
   Failure failure{Failure::Kind::requeue, -1, {}, -1, kRequeue, false, {}};
-  failure.lines = {"the workers have written a checkpoint and ask to be started again"};
+  failure.lines = {"the workers have written a checkpoint and ask for a restart"};
   if (!requeue_) {
     failure.kind = Failure::Kind::node_lost;
     failure.exit_code = kPeer;

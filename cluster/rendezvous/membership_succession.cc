@@ -62,7 +62,7 @@ Admission Membership::claim(ConnectionId id, const NodeOffer& offer, TimePoint n
   Slot* const slot = slots_.find_inherited(offer.place);
   const bool took_part = slot != nullptr && offer.round == round_ && offer.job == rules_.job;
   if (offer.place < 0 || (!took_part && offer.at_work))
-    return {-1, "the job has continued without this node, whose lease has run out", {}};
+    return {-1, "the job has continued without this node, whose lease has expired", {}};
   if (took_part) {
     slots_.claim(*slot, offer);
     const ConnectionId before = slot->id;

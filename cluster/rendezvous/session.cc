@@ -177,7 +177,7 @@ void Session::answered(wire::Response& response, TimePoint now) {
     hear(std::move(response.value), now);
     if (!ended_) await_event();
   } else {
-    lose("the rendezvous sent an answer to no question");
+    lose("the rendezvous sent an answer without a request");
   }
 }
 
@@ -204,11 +204,11 @@ void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint
   if (!reader.good() || !admission) return lose("the rendezvous sent a malformed admission");
   if (admission->elsewhere) {
     if (offer_.resumes && round_ >= 0 && known_.voters.empty())
-      return lose("the rendezvous that led this job is gone, and another one has begun in its place");
+      return lose("the rendezvous that led this job is gone, and another one has started in its place");
     elsewhere_ = admission->leader;
     return put_aside(admission->leader.port == 0
-                         ? "nobody leads the job now"
-                         : fmt::format("the job is said to be led at {}", admission->leader.text()));
+                         ? "the job has no leader now"
+                         : fmt::format("the leader was reported at {}", admission->leader.text()));
   }
   if (!admission->refused.empty() && offer_.resumes) return lose(admission->refused);
   if (!admission->refused.empty()) {
@@ -262,7 +262,7 @@ void Session::remember(const std::string& event, TimePoint now) {
   std::optional<LeaderEvent> piece;
   if (snapshot || forming) {
     piece = decode_leader_event(event);
-    if (!piece) return lose("the rendezvous sent news that cannot be understood");
+    if (!piece) return lose("the rendezvous sent an event that cannot be decoded");
   }
   if (snapshot) {
     known_ = std::move(std::get<Snapshot>(*piece));
@@ -297,11 +297,11 @@ std::optional<std::string> Session::take() {
 void Session::give_up_joining(TimePoint now) {
   ended_ = true;
   const double waited = std::chrono::duration<double>(now - unadmitted_since_).count();
-  events_.push_back(encode(LeaderEvent(Refused{
-      fmt::format("after {:.0f} s: found no launcher that leads the job ({}), so all that knew its state are "
-                  "lost; start dtrain-launch again on every node",
-                  waited, cause_),
-      true})));
+  events_.push_back(encode(
+      LeaderEvent(Refused{fmt::format("after {:.0f} s: found no launcher that leads the job ({}), so every "
+                                      "copy of its state is lost; start dtrain-launch again on every node",
+                                      waited, cause_),
+                          true})));
 }
 
 TimePoint Session::tick(TimePoint now) {
@@ -309,7 +309,7 @@ TimePoint Session::tick(TimePoint now) {
   if (leadership_ != nullptr && !joining_ && !interrupted() && leadership_->deserted()) interrupt(kDeserted);
   if (interrupted() && !admitted() && now - unadmitted_since_ >= times_.join) give_up_joining(now);
   if (orphaned_until_ && now >= *orphaned_until_)
-    lose(fmt::format("its lease has run out, and no other leader was found in {:.0f} s; {}",
+    lose(fmt::format("its lease has expired, and no other leader was found in {:.0f} s; {}",
                      std::chrono::duration<double>(times_.succession).count(), cause_));
   if (ended_) return now + kIdle;
   if (orphaned()) return *orphaned_until_;

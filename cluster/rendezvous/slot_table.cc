@@ -50,15 +50,16 @@ std::string SlotTable::rank_objection(const NodeOffer& offer) const {
         spares_ == 0 ? "" : fmt::format(", the last {} of them spares", spares_));
   if (offer.node_rank && has_place(*offer.node_rank))
     return fmt::format(
-        "node_rank {} is taken: {} has joined with it, and now {} asks for it; give every node a node_rank "
-        "of its own",
+        "node_rank {} is taken: {} has joined with it, and now {} asks for it; give every node a different "
+        "node_rank",
         *offer.node_rank, host_text(slots_.at(by_place_.at(*offer.node_rank)).offer), host_text(offer));
   // The place of the node that hosts the rendezvous is kept for it.
   const std::size_t here = by_place_.size();
   const bool only_first_free = here + 1 == places() && !has_place(0);
   if (here >= places() || (!offer.node_rank && only_first_free))
-    return fmt::format("the job is full: {} of {} nodes are here and {} is one more; start fewer launchers",
-                       here, places(), host_text(offer));
+    return fmt::format(
+        "the job is full: {} of {} nodes have joined and {} is one too many; start fewer launchers", here,
+        places(), host_text(offer));
   return {};
 }
 

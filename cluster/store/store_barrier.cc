@@ -32,7 +32,7 @@ void barrier(Store& store, std::string_view name, int count, const Deadline& dea
   try {
     store.wait({gate}, deadline);
   } catch (const PeerError& error) {
-    throw PeerError(fmt::format("barrier '{}': {} of {} peers have come; {}", name,
+    throw PeerError(fmt::format("barrier '{}': {} of {} peers have arrived; {}", name,
                                 arrived_text(store, counter), count, error.what()),
                     error.failure());
   }

@@ -90,7 +90,7 @@ StoreConnection connect_to_store(const Endpoint& server, const StoreClientOption
   const std::string why =
       connector.refusal().empty()
           ? fmt::format(
-                "no connection within {:.1f} s; last: {}; check that rank 0 runs there and that the "
+                "no connection within {:.1f} s; last error: {}; check that rank 0 runs there and that the "
                 "port is open",
                 seconds, connector.why())
           : connector.refusal();

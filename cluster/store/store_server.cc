@@ -243,7 +243,8 @@ void StoreServer::Impl::apply(std::uint64_t client, const wire::Request& request
   if (!writes || options.observer == nullptr || !request.keys.front().starts_with(options.observer->prefix()))
     return table.apply(client, request);
   if (request.op != Op::set)
-    return queue(client, {request.id, wire::Status::misuse, "expected set: these keys are the host's"});
+    return queue(client, {request.id, wire::Status::misuse,
+                          "expected set, the only operation on the keys of the rendezvous"});
   std::string answer = options.observer->on_set(*this, client, request.keys.front(), request.value);
   queue(client, {request.id, wire::Status::ok, std::move(answer)});
 }

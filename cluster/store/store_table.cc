@@ -63,7 +63,7 @@ bool StoreTable::store(std::uint64_t client, std::uint64_t request, const std::s
   const std::size_t bytes = stored_bytes_ - freed + key.size() + value.size();
   if (bytes > limits_.max_bytes || (old == nullptr && value_count_ == limits_.max_keys)) {
     respond(client, request, Status::full,
-            fmt::format("the store holds {} keys and {} bytes and may hold {} and {}", value_count_,
+            fmt::format("the store has {} keys and {} bytes; its limits are {} and {}", value_count_,
                         stored_bytes_, limits_.max_keys, limits_.max_bytes));
     return false;
   }
@@ -172,10 +172,9 @@ bool StoreTable::may_wait(std::uint64_t client, const Request& request, const Wa
     bytes += key.size();
   }
   if (keys <= limits_.max_keys && bytes <= limits_.max_bytes) return true;
-  respond(
-      client, request.id, Status::full,
-      fmt::format("{} keys of {} bytes would be waited for that have no value; the store allows {} and {}",
-                  keys, bytes, limits_.max_keys, limits_.max_bytes));
+  respond(client, request.id, Status::full,
+          fmt::format("waits for {} keys of {} bytes that have no value yet; the store allows {} and {}",
+                      keys, bytes, limits_.max_keys, limits_.max_bytes));
   return false;
 }
 

@@ -12,7 +12,7 @@ namespace dtrain::launcher {
 void hand_over_to_nodes(const std::string& own_folder, char** argv) {
   const std::string program = own_folder + "/dtrain-launch-nodes";
   ::execv(program.c_str(), argv);
-  throw UsageError("jobs of many nodes are run by " + program + ", which cannot be started: " +
+  throw UsageError("jobs of several nodes are run by " + program + ", which cannot be started: " +
                    std::strerror(errno) + "; install all of dtrain's programs");
 }
 

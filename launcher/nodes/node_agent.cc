@@ -385,7 +385,7 @@ std::optional<LeaderEvent> NodeAgent::take() {
   std::optional<LeaderEvent> event;
   if (received == IpcChannel::Received::message) {
     event = rendezvous::decode_leader_event(message);
-    if (!event) event = rendezvous::LeaseLost{std::string(kWho) + " said what cannot be understood"};
+    if (!event) event = rendezvous::LeaseLost{std::string(kWho) + " sent a message that cannot be decoded"};
   } else {
     lease_.revoke();
     event = rendezvous::LeaseLost{fmt::format("{} {}", kWho, reap())};

@@ -158,7 +158,7 @@ class NodesRun final : private OtherNodes {
 
   void on(const rendezvous::Start& event) {
     if (round_ >= 0 && restarts_ != event.restart_count)
-      console_.say(fmt::format("starting all workers again: restart {} of {}", event.restart_count,
+      console_.say(fmt::format("restarting all workers: restart {} of {}", event.restart_count,
                                job_.options.max_restarts));
     // Workers of PyTorch tell their keys from those of former starts by the restart's number.
     if (round_ >= 0 && restarts_ == event.restart_count) ports_.clear_store();
@@ -223,7 +223,7 @@ class NodesRun final : private OtherNodes {
         continue;
       }
       pending_ = rendezvous::LeaseLost{
-          "its lease has run out, and the node agent, its process for the network, is silent"};
+          "its lease has expired, and the node agent, its process for the network, does not respond"};
       agent_->put_down();
     }
   }
@@ -279,7 +279,8 @@ class NodesRun final : private OtherNodes {
   void on(const rendezvous::Snapshot&) {}  // for the node agent alone
 
   void on(const rendezvous::LeaseLost& event) {
-    console_.complain("this node has ended its workers, because it lost the others: " + event.why);
+    console_.complain("this node has ended its workers, because it lost contact with the others: " +
+                      event.why);
     exit_code_ = kPeer;
   }
 

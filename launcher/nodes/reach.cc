@@ -32,7 +32,7 @@ void ask_mpi(NodePlacement& placement, std::optional<Token>& token, const Launch
              const std::string& own_folder) {
   const std::string helper = own_folder + "/dtrain-mpi-exchange";
   const std::string otherwise =
-      "; or tell them: --master-addr ADDR, and a secret with DTRAIN_TOKEN (mpirun -x DTRAIN_TOKEN) or "
+      "; or give both: --master-addr ADDR, and a secret with DTRAIN_TOKEN (mpirun -x DTRAIN_TOKEN) or "
       "--token-file FILE";
   if (::access(helper.c_str(), X_OK) != 0)
     throw UsageError("under mpirun launchers ask MPI for an address and a secret, but there is no " + helper +
@@ -117,10 +117,10 @@ void complete_placement(NodePlacement& placement, std::optional<Token>& token, c
     token = own_user_token(own_user_folder());
     return;
   }
-  throw UsageError(fmt::format(
-      "launchers meet at {}, which others can reach, so they need a secret: {}; or pass --insecure to go "
-      "without",
-      placement.rendezvous.text(), how_to_share(placement)));
+  throw UsageError(
+      fmt::format("launchers meet at {}, which others can reach, so they need a secret: {}; or pass "
+                  "--insecure to run without one",
+                  placement.rendezvous.text(), how_to_share(placement)));
 }
 
 bool rendezvous_is_here(const NodePlacement& placement, const Deadline& deadline) {

@@ -51,7 +51,7 @@ UniqueFd lock_log_file(const std::string& path) {
     if (errno != EWOULDBLOCK) return {};
     if (deadline.expired())
       throw UsageError("--log-dir: the log file " + path + " is being written" + holder_of(status) +
-                       ", by another job; give each job a folder of its own");
+                       ", by another job; give each job its own folder");
     std::this_thread::sleep_for(kLookAgain);
   }
   return fd;

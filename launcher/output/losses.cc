@@ -8,7 +8,7 @@ namespace dtrain::launcher {
 namespace {
 
 std::string cause(int error) {
-  return error == ETIMEDOUT ? "it stands still (a disk that hangs, a FIFO that nobody reads)"
+  return error == ETIMEDOUT ? "it accepts no more output (a disk that hangs, a FIFO without a reader)"
                             : std::strerror(error);
 }
 
@@ -36,8 +36,8 @@ std::optional<std::string> Losses::take_news(const std::string& stream) {
   }
   if (error_ == 0 || error_ == told_error_) return std::nullopt;
   told_error_ = error_;
-  return stream + " takes nothing: " + cause(error_) +
-         "; the workers run on, and what they print is dropped until it does";
+  return stream + " cannot be written to: " + cause(error_) +
+         "; the workers continue, and their output is dropped until it can";
 }
 
 }  // namespace dtrain::launcher

@@ -23,7 +23,8 @@ class Losses {
   /// All that was ever dropped.
   std::uint64_t bytes() const noexcept { return bytes_; }
 
-  /// What people should know since the last call: "`stream` takes nothing: No space left on device; …".
+  /// What people should know since the last call: "`stream` cannot be written to: No space left on device;
+  /// …".
   std::optional<std::string> take_news(const std::string& stream);
 
  private:

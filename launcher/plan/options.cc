@@ -139,12 +139,12 @@ void check_spares(const LaunchOptions& options) {
   if (options.standalone) throw UsageError("--spares: expected several nodes, got --standalone");
   if (options.nnodes && options.nnodes->least != options.nnodes->most)
     throw UsageError(
-        "--spares: expected a fixed number of nodes, got --nnodes=MIN:MAX, where a node that comes is taken "
-        "in anyway");
+        "--spares: expected a fixed number of nodes, got --nnodes=MIN:MAX, where any node that comes is "
+        "accepted anyway");
   if (options.max_restarts == 0)
     throw UsageError(
-        "--spares: expected --max-restarts of 1 or more: a spare takes part when the group restarts without "
-        "a lost node");
+        "--spares: expected --max-restarts of 1 or more: a standby node takes part when the group restarts "
+        "after losing a node");
 }
 
 Binding read_binding(const Options& given) {

@@ -58,7 +58,7 @@ class Settler {
     if (!one_asked) detected_ = detect(without_worker_variables(environment_), machine_);
     placement_.system = detected_.system;
     note("system", std::string(name_of(detected_.system)),
-         one_asked ? "one node was asked for; nothing else was looked at" : how("system"));
+         one_asked ? "one node was requested; nothing else was checked" : how("system"));
     take_host();
     take_launchers();
     take_nodes();
@@ -136,7 +136,7 @@ class Settler {
     } else if (node_rank_.value_or(0) > 0) {
       throw UsageError(fmt::format("--nnodes is needed: this is node {} ({}), and {}", *node_rank_,
                                    node_rank_how_,
-                                   nnodes_how_.empty() ? "nothing says of how many" : nnodes_how_));
+                                   nnodes_how_.empty() ? "the number of nodes is not known" : nnodes_how_));
     } else {
       nnodes_how_ = "the default";
     }

@@ -183,8 +183,8 @@ void add_servers(const LaunchOptions& options, const Environment& environment, c
   if (options.servers == 0) return;
   if (!plan.program.uses_dtrain)
     throw UsageError(
-        "--servers: expected a program that uses dtrain, since others know nothing of its parameter "
-        "servers, got " +
+        "--servers: expected a program that uses dtrain, since only they can use its parameter servers, "
+        "got " +
         plan.program.path);
   const int here = count_servers(options, plan.share);
   for (int i = 0; i < here; ++i) {

@@ -60,8 +60,8 @@ void check_interpreter(const std::string& path) {
   const std::string interpreter(line.substr(begin, line.find_first_of(" \t", begin) - begin));
   if (from_windows)
     throw UsageError("PROGRAM: the first line of " + path + " names the interpreter '" + interpreter +
-                     "' and ends in a carriage return, as on Windows, which the kernel takes for a part of "
-                     "it; remove them: sed -i 's/\\r$//' " +
+                     "' and ends in a carriage return, as on Windows, which the kernel takes as part of the "
+                     "name; remove them: sed -i 's/\\r$//' " +
                      path);
   if (!interpreter.empty() && ::access(interpreter.c_str(), X_OK) != 0)
     throw UsageError("PROGRAM: the first line of " + path + " names the interpreter '" + interpreter +
@@ -81,7 +81,7 @@ std::string find_executable(const std::string& name, const Environment& environm
   const std::string path = variable_or(environment, "PATH", "/usr/local/bin:/usr/bin:/bin");
   if (const auto found = search_path(name, path)) return *found;
   std::string advice;
-  if (is_file(name, status)) advice = "; for the file of that name in this folder say ./" + name;
+  if (is_file(name, status)) advice = "; for the file of that name in this folder, use ./" + name;
   throw UsageError("PROGRAM: '" + name + "' was not found in PATH (" + path + ")" + advice);
 }
 

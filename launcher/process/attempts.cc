@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::chrono::seconds kResolveTimeout{30};
 constexpr const char* kWithoutScratch =
-    "workers cannot say why they fail (TORCHELASTIC_ERROR_FILE) nor that they are saving "
+    "workers cannot report why they fail (TORCHELASTIC_ERROR_FILE) or that they are saving "
     "(DTRAIN_SAVING_FILE)";
 
 // Soft limit up to what two pipes a worker need, and as far as it goes for the agent's store, whose clients
@@ -104,7 +104,7 @@ std::string Attempts::find_log_root() {
   if (!job_.options.log_dir.empty()) return job_.options.log_dir;
   const std::string folder = make_temporary_folder(job_.environment, "dtrain-logs").path;
   if (folder.empty())
-    throw UsageError("--log-dir: expected a folder for --redirects and --tee, and none could be made in " +
+    throw UsageError("--log-dir: expected a folder for --redirects and --tee, but none could be made in " +
                      variable_or(job_.environment, "TMPDIR", "/tmp"));
   console_.say("log files are in " + folder);
   return folder;
@@ -171,7 +171,7 @@ std::vector<std::string> Attempts::troubles(const GroupResult& result) {
   std::vector<std::string> lines;
   if (result.subreaper_error)
     lines.push_back(fmt::format(
-        "the subreaper process, which starts the workers, cannot begin: {}{}",
+        "the subreaper process, which starts the workers, cannot start: {}{}",
         std::generic_category().message(*result.subreaper_error),
         *result.subreaper_error == EAGAIN ? "; raise the limit: ulimit -u, pids.max of the cgroup" : ""));
   else if (result.subreaper_lost)

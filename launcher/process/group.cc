@@ -196,7 +196,7 @@ void GroupRun::tell_failure() {
 // Ctrl-Z: workers are in sessions of their own, so the terminal does not stop them.
 void GroupRun::suspend() {
   if (!can_be_continued()) {
-    console_.say("got SIGTSTP (Ctrl-Z): the job runs on, since no shell here could continue it");
+    console_.say("got SIGTSTP (Ctrl-Z): the job keeps running, since no shell here could resume it");
     return;
   }
   send(Command::Kind::signal, SIGSTOP);
@@ -261,8 +261,8 @@ void GroupRun::take_event_of_group(const Event& event) {
       return;
     case Event::Kind::held:
       return console_.complain(
-          "the subreaper process stands still, held in the kernel or by a debugger, and a process that it "
-          "started has ended: it is killed, and with it what works on");
+          "the subreaper process is stuck, in the kernel or in a debugger, and a process that it started has "
+          "ended: killing it and all processes that still run");
     case Event::Kind::left: {
       const auto is_it = [&](const Workers::Worker& worker) { return worker.pid == event.worker; };
       const auto found = std::find_if(workers_.begin(), workers_.end(), is_it);

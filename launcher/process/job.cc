@@ -25,7 +25,7 @@ int run_job(const Job& job, Console& console) {
     const bool again = result.failure && !result.signal && result.stuck.empty() &&
                        start.restart_count < job.options.max_restarts;
     if (!again) return Attempts::exit_code(result);
-    console.say("starting the group again: restart " + std::to_string(start.restart_count + 1) + " of " +
+    console.say("restarting the group: restart " + std::to_string(start.restart_count + 1) + " of " +
                 std::to_string(job.options.max_restarts));
   }
 }

@@ -145,7 +145,7 @@ PendingHangReport::PendingHangReport(HangQuestion question) : shared_(std::make_
     std::thread(report_to, shared_, std::move(question)).detach();
   } catch (const std::system_error& error) {
     shared_->finish(
-        {std::move(heading), std::string("hang:   what they are doing cannot be told: no thread can be "
+        {std::move(heading), std::string("hang:   what they are doing is not known: no thread can be "
                                          "started for it (") +
                                  error.what() + "); raise the limit: ulimit -u, pids.max of the cgroup"});
   }

@@ -158,7 +158,7 @@ void ServerObserver::take_lead(StoreControl& store) {
   inheritance.heard = steady_.now() - election.heard_ago + leadership_->slack();
   inheritance.host_place = succession->place;
   inheritance.lost = fmt::format(
-      "the launcher on host {}, which led the job, is lost: not heard of for {:.1f} s; host {} leads now",
+      "the launcher on host {}, which led the job, is lost: not heard from for {:.1f} s; host {} leads now",
       election.voters.empty() ? "?" : election.voters.front().host,
       std::chrono::duration<double>(election.heard_ago).count(), leadership_->host());
   inheritance.known = std::move(succession->known);

@@ -104,7 +104,7 @@ TEST(SubreaperThatStandsStill, HowWorkersEndedIsKnownAllTheSame) {
     const Blocked held(job.subreaper());
     write_file(done, "");
     EXPECT_EQ(job.wait(seconds(60)), code) << job.err();
-    EXPECT_THAT(job.err(), HasSubstr("the subreaper process stands still"));
+    EXPECT_THAT(job.err(), HasSubstr("the subreaper process is stuck"));
     if (code == 7) {
       EXPECT_THAT(job.err(), HasSubstr("exit code 7"));
     }

@@ -219,8 +219,8 @@ TEST(Membership, ALauncherThatComesBackTooLateIsRefused) {
   job.leave(1, Departure::broken);
   job.pass(seconds(7));
   EXPECT_EQ(job.count<Stop>(), 1U);
-  EXPECT_THAT(job.join(31, known(1, true)).refused, HasSubstr("lease has run out"));
-  EXPECT_THAT(job.join(32, known(7, true)).refused, HasSubstr("lease has run out")) << "never was here";
+  EXPECT_THAT(job.join(31, known(1, true)).refused, HasSubstr("lease has expired"));
+  EXPECT_THAT(job.join(32, known(7, true)).refused, HasSubstr("lease has expired")) << "never was here";
 }
 
 // A leader that was killed, and is started again before those who followed it know: they are another job's.

@@ -258,7 +258,7 @@ TEST_F(SessionTest, AnotherRendezvousAtTheSameAddressEndsASessionWithoutSuccesso
   answer(event, encode(LeaderEvent(Forming{0, 0, {{0, "h0", 2, 0}, {1, "host1", 2, 2}}})));
   EXPECT_EQ(std::get<Forming>(heard()).round, 0);
   reach_a_stranger();
-  EXPECT_THAT(std::get<LeaseLost>(heard()).why, HasSubstr("another one has begun"));
+  EXPECT_THAT(std::get<LeaseLost>(heard()).why, HasSubstr("another one has started"));
 }
 
 TEST_F(SessionTest, WhoIsAboutToLeaveSaysItsWordsButBeatsNoMore) {

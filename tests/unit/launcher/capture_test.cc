@@ -271,9 +271,8 @@ TEST_F(CaptureTest, AFullDiskIsNotAReaderThatLeft) {
   EXPECT_FALSE(console.out().wants_to_write()) << "or the loop would spin on a stream that is always ready";
   EXPECT_GE(capture.poll_fd(), 0) << "the worker keeps its pipe";
   const std::string once =
-      "dtrain-launch: stdout takes nothing: No space left on device; the workers run on, and what they print "
-      "is "
-      "dropped until it does\n";
+      "dtrain-launch: stdout cannot be written to: No space left on device; the workers continue, and their "
+      "output is dropped until it can\n";
   console.flush();
   EXPECT_EQ(shown("err"), once);
 

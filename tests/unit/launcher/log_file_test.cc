@@ -65,7 +65,8 @@ TEST_F(Fifo, HoldsTheWorkerBackUntilItCountsAsStalled) {
   clock_.advance(LogFile::kStall);
   EXPECT_FALSE(file.full()) << "the worker is not to wait for ever";
   file.append("more");
-  EXPECT_THAT(file.take_news().value_or(""), HasSubstr("log takes nothing: it stands still"));
+  EXPECT_THAT(file.take_news().value_or(""),
+              HasSubstr("log cannot be written to: it accepts no more output"));
   file.append("more");
   EXPECT_FALSE(file.take_news()) << "said once";
 }
