@@ -29,9 +29,10 @@ void check_bootstrap(const Bootstrap& bootstrap) {
 // NCCL has algorithms of its own.
 void check_all_reduce(AllReduceAlgorithm asked) {
   if (asked == AllReduceAlgorithm::automatic) return;
-  throw UsageError(fmt::format(
-      "all_reduce algorithm: expected auto with backend nccl, which chooses by itself (NCCL_ALGO), got {}",
-      name_of(asked)));
+  throw UsageError(
+      fmt::format("all_reduce algorithm: expected auto with backend nccl, which chooses its own algorithm "
+                  "(NCCL_ALGO), got {}",
+                  name_of(asked)));
 }
 
 constexpr std::array<std::string_view, 7> kNames = {"auto", "nccl", "tcp", "gloo", "mpi", "threads", "self"};

@@ -30,10 +30,10 @@ std::unique_ptr<GradientSync> sync_of(const StrategyContext& context, const Pipe
   const bool cuts = options.shard && options.shard->stage != ShardStage::optimizer;
   if (const int parts = options.virtual_workers; parts > 0) {
     if (parts < context.communicator.size() || options.stages.chunks > 1 || cuts) {
-      throw UsageError(fmt::format(
-          "pipeline: expected at least one part for each of {} copies, one chunk a stage and whole gradients "
-          "beside virtual workers, got {} parts, {} chunks{}",
-          context.communicator.size(), parts, options.stages.chunks, cuts ? " and ranges" : ""));
+      throw UsageError(
+          fmt::format("pipeline: expected at least one part for each of {} copies, one chunk a stage and "
+                      "whole gradients with virtual workers, got {} parts, {} chunks{}",
+                      context.communicator.size(), parts, options.stages.chunks, cuts ? " and ranges" : ""));
     }
     return std::make_unique<FixedTreeSync>(context, parts, BucketOptions{}, state_of(options));
   }

@@ -61,8 +61,8 @@ std::vector<MeshAxis> shard_axes(const TrainConfig& config, const Communicator& 
   if (config.shard_group != kShardNode) return {{"replicate", kAutoSize}, {"shard", config.shard_group}};
   if (world.size() % local_size != 0 || world.rank() % local_size != local_rank) {
     throw UsageError(
-        fmt::format("--shard-group node: expected nodes with equally many workers whose ranks follow each "
-                    "other, got {} of {} workers here, rank {} the one number {}; give a number",
+        fmt::format("--shard-group node: expected the same number of workers on every node, with consecutive "
+                    "ranks, got {} of {} workers here, rank {} as number {}; give a number",
                     local_size, world.size(), world.rank(), local_rank));
   }
   return {{"replicate", kAutoSize}, {"shard", local_size}};

@@ -13,12 +13,12 @@ namespace {
 void check_like_torchvision(const TrainConfig& config, const DataShare& share, bool plain) {
   const std::int64_t passes = share.size * config.batch.accumulate;
   if (plain && share.parts == 1 && config.batch.global % passes == 0) return;
-  throw UsageError(
-      fmt::format("--like-torchvision: expected a global batch that divides into the batches of PyTorch's "
-                  "loaders, got {}",
-                  !plain            ? "--mixup or --cutmix, which draw otherwise"
-                  : share.parts > 1 ? "--virtual-workers"
-                                    : fmt::format("{} samples for {} passes", config.batch.global, passes)));
+  throw UsageError(fmt::format(
+      "--like-torchvision: expected a global batch that divides into the batches of PyTorch's "
+      "loaders, got {}",
+      !plain            ? "--mixup or --cutmix, which draw differently"
+      : share.parts > 1 ? "--virtual-workers"
+                        : fmt::format("{} samples for {} micro-batches", config.batch.global, passes)));
 }
 
 }  // namespace

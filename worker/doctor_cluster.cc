@@ -87,8 +87,8 @@ Finding check_clock() {
   timex state{};
   const bool synchronised = ::adjtimex(&state) != -1 && (state.status & STA_UNSYNC) == 0;
   if (synchronised) return {"clock", Verdict::good, "synchronised", ""};
-  return {"clock", Verdict::note,
-          "not synchronised: times in the logs of several nodes will not fit together", "apt install chrony"};
+  return {"clock", Verdict::note, "not synchronised: times in the logs of several nodes will not line up",
+          "apt install chrony"};
 }
 
 std::string in_path(const Environment& environment, const std::string& name) {

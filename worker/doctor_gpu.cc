@@ -38,7 +38,7 @@ std::vector<Finding> examine_emulated_gpus(const NvidiaDriver& driver) {
   try {
     for (const cuda::GpuReport& gpu : cuda::module_details().gpus) {
       findings.push_back({fmt::format("gpu {}", gpu.index), Verdict::good,
-                          gpu.name + ", emulated by software: right results, no speed", ""});
+                          gpu.name + ", emulated in software: right results, but slow", ""});
     }
   } catch (const UsageError&) {
     findings.front().verdict = Verdict::bad;  // asked for, and not there

@@ -152,7 +152,7 @@ struct Here {
 ExitCode answer_questions(const Here& here) {
   const Options& options = here.options;
   for (const char* const name : {"model", "task", "dataset", "data-dir"}) {
-    if (options.has(name)) options.refuse(name, "nothing beside --choices");
+    if (options.has(name)) options.refuse(name, "nothing together with --choices");
   }
   const std::vector<Question> questions = read_questions(options.text("choices"));
   const LanguageModel model = open_language_model(options.text("checkpoint"), "", here.device, here.log);
@@ -193,7 +193,8 @@ Subject saved_subject(const Options& options, Log& log) {
 
 Subject published_subject(const Options& options) {
   const std::string& folder = options.text("checkpoint");
-  if (options.has("model")) options.refuse("model", "none, as the folder of published weights says it");
+  if (options.has("model"))
+    options.refuse("model", "none, as the folder of published weights names its model");
   if (!options.has("dataset")) throw UsageError("--dataset: expected a name, got none");
   Subject subject{.model = "hf:" + folder,
                   .dataset = options.text("dataset"),

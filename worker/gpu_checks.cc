@@ -64,7 +64,7 @@ Finding judge_driver_library(const Version& supported, const Version& runtime, c
   if (!supported.known()) {
     const bool expected = !driver.version.empty() || driver.reachable;
     return {kSubject, expected ? Verdict::bad : Verdict::note,
-            fmt::format("libcuda.so.1, which the driver brings, is not here; CUDA runtime {} needs it",
+            fmt::format("libcuda.so.1, a part of the driver, was not found; CUDA runtime {} needs it",
                         runtime.text()),
             expected ? "install the driver's libraries (apt install libcuda1), or in a container set "
                        "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
@@ -91,7 +91,7 @@ Finding judge_library(const LibraryVersion& library) {
   const std::string both =
       fmt::format("{} was loaded, built with {}, {}", library.loaded.text(), library.built.text(), from);
   if (!library.loaded.known()) {
-    return {library.name, Verdict::bad, fmt::format("does not tell its version, {}", from),
+    return {library.name, Verdict::bad, fmt::format("does not report its version, {}", from),
             fmt::format("install {} {} again", library.name, library.built.text())};
   }
   if (library.loaded == library.built)

@@ -41,7 +41,7 @@ std::vector<std::string> matching(const Options& options, const std::string& nam
   const int result = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
   std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + (result == 0 ? found.gl_pathc : 0));
   ::globfree(&found);
-  if (paths.empty()) options.refuse(name, "a pattern of files that exist");
+  if (paths.empty()) options.refuse(name, "a pattern that matches files");
   return paths;
 }
 

@@ -35,10 +35,9 @@ std::shared_ptr<gloo::transport::Device> make_gloo_device(const Bootstrap& boots
 void warn_of_open_connections(const p2p::Transport& transport, Log& log) {
   for (int rank = 0; rank < transport.size(); ++rank) {
     if (transport.host_of(rank) == transport.host_of(0)) continue;
-    log.write(
-        LogLevel::warning,
-        "backend gloo: its connections between machines are not authenticated; use tcp, or a network of "
-        "your own");
+    log.write(LogLevel::warning,
+              "backend gloo: its connections between machines are not authenticated; use tcp, or a private "
+              "network");
     return;
   }
 }

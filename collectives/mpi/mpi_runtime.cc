@@ -23,7 +23,8 @@ MpiRuntime::MpiRuntime() {
   }
   if (provided < MPI_THREAD_MULTIPLE) {
     throw UsageError(
-        "backend mpi: expected MPI_THREAD_MULTIPLE, which this MPI does not give; initialise MPI with it, or "
+        "backend mpi: expected MPI_THREAD_MULTIPLE, which this MPI does not support; initialise MPI with it, "
+        "or "
         "use tcp");
   }
 }

@@ -50,8 +50,7 @@ std::string missing_ranks(const Bootstrap& bootstrap, int& first) {
     if (missing <= kMostRanksListed) text += fmt::format("{}{}", text.empty() ? "rank " : ", ", rank);
   }
   if (missing > kMostRanksListed) text += fmt::format(" and {} more", missing - kMostRanksListed);
-  return missing == 0 ? "nobody, but NCCL did not connect them: check NCCL_SOCKET_IFNAME and firewalls"
-                      : text;
+  return missing == 0 ? "none, but NCCL did not connect them: check NCCL_SOCKET_IFNAME and firewalls" : text;
 }
 
 [[noreturn]] void throw_late(const Bootstrap& bootstrap, std::string_view doing) {

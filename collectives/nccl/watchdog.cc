@@ -143,7 +143,7 @@ std::optional<PeerFailure> Watchdog::examine() {
     failure.rank = parts_.members.rank();
     failure.host = parts_.members.host_of(failure.rank);
     failure.operation = "abort";
-    failure.what = abort_reason_ ? "aborted " + *sources_.aborted() : "a wait ran out of time";
+    failure.what = abort_reason_ ? "aborted " + *sources_.aborted() : "a wait timed out";
     return failure;
   }
   if (watched_ != queue_.front()) {

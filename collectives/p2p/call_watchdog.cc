@@ -112,7 +112,7 @@ void CallWatchdog::throw_disagreement(int peer, const RecordedCall& theirs) cons
   if (peer < rank) std::swap(first, second);
   throw GroupEnds{
       blame(std::max(rank, peer),
-            fmt::format("ranks called different things: {}, {}; every rank must make the same calls in the "
+            fmt::format("ranks made different calls: {}, {}; every rank must make the same calls in the "
                         "same order",
                         first, second))};
 }
@@ -146,9 +146,8 @@ PeerFailure CallWatchdog::accuse(const std::string& happened) {
   }
   if (missing > kMostRanksListed) who += fmt::format(" and {} more", missing - kMostRanksListed);
   if (missing > 0) {
-    return blame(
-        first_missing,
-        fmt::format("{}; {} did not show up in this call: stopped, stuck or much slower?", happened, who));
+    return blame(first_missing,
+                 fmt::format("{}; {} did not make this call: stopped, stuck or much slower?", happened, who));
   }
   // A rank that has made the call may have ended in it.
   for (const int peer : ended) {

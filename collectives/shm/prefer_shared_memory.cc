@@ -84,8 +84,8 @@ class SetUp {
       failure.rank = lost.rank();
       if (lost.rank() >= 0) failure.host = endpoints_.transport->host_of(lost.rank());
       failure.operation = "connect";
-      throw PeerError(fmt::format("group '{}': rank {} on {} was lost while the group came together: {}",
-                                  group_, failure.rank, failure.host, lost.what()),
+      throw PeerError(fmt::format("group '{}': rank {} on {} was lost while the group was set up: {}", group_,
+                                  failure.rank, failure.host, lost.what()),
                       std::move(failure));
     }
   }

@@ -222,7 +222,7 @@ bool ShmProgressEngine::take(Peer& peer) {
                                       [&](const Expected& expected) { return expected.tag == piece.tag; });
     if (message == peer.expected.end()) break;
     if (piece.bytes > message->left) {
-      throw p2p::LinkLost(fmt::format("a message of it has {} bytes where at most {} were expected",
+      throw p2p::LinkLost(fmt::format("it sent a message of {} bytes where at most {} were expected",
                                       piece.bytes, message->left),
                           peer.rank);
     }

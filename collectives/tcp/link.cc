@@ -88,7 +88,7 @@ bool Link::take() {
     if (message == expected_.end()) break;
     const std::span<const std::byte> body = frame->body;
     if (body.size() > message->left)
-      lose(fmt::format("a message of it has {} bytes where at most {} were expected", body.size(),
+      lose(fmt::format("it sent a message of {} bytes where at most {} were expected", body.size(),
                        message->left));
     std::memcpy(message->data, body.data(), body.size());
     moved = true;

@@ -21,7 +21,7 @@ const TransformerShape& checked_bert(const TransformerShape& shape, const Tensor
     throw UsageError(fmt::format("bert: expected the shape of a BERT, got {}", name_of(shape.family)));
   if (shape.lora) throw UsageError("bert: expected no adapters, got some; train all of it, or freeze a part");
   if (tp_group != nullptr && tp_group->sequence)
-    throw UsageError("bert: expected ranks that each have the whole sequence, got some that cut it");
+    throw UsageError("bert: expected ranks that each have the whole sequence, got some that split it");
   return checked(shape, tp_group);
 }
 

@@ -110,7 +110,7 @@ BertTokens bert_tokens(const TextModel& model, std::int64_t words) {
   if (!in_config.empty()) return of_file(in_config, model.folder / "config.json", vocabulary);
   if (vocabulary == kPublishedVocabulary) return {101, 102, 103, vocabulary};
   throw UsageError(
-      fmt::format("{}: expected tokenizer.json or vocab.txt beside its config.json, which say the numbers of "
+      fmt::format("{}: expected tokenizer.json or vocab.txt next to its config.json, to give the numbers of "
                   "[CLS], [SEP] and [MASK], got neither",
                   model.name));
 }

@@ -25,7 +25,7 @@ Row row_of(const Continuation& continuation, const TransformerShape& shape) {
   const auto text = static_cast<std::int64_t>(continuation.text.size());
   if (continuation.context.empty() || text < 1 || text > shape.context) {
     throw UsageError(fmt::format(
-        "likelihood: expected a context, and behind it a text of 1 to {} tokens, got {} and {} tokens",
+        "likelihood: expected a context, followed by a text of 1 to {} tokens, got {} and {} tokens",
         shape.context, continuation.context.size(), text));
   }
   Row row{continuation.context, text};

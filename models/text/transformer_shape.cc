@@ -44,11 +44,10 @@ const TransformerShape& checked(const TransformerShape& shape, const TensorParal
         fmt::format("{}: expected a dropout of at least 0 and below 1, got {}", name, shape.dropout));
   }
   if (shape.lora && shape.lora->has("gate") && shape.feed_forward != FeedForward::swiglu)
-    throw UsageError(fmt::format("{}: expected adapters on layers that there are, got one on gate", name));
+    throw UsageError(fmt::format("{}: expected adapters on existing layers, got one on gate", name));
   if (tp_group == nullptr) return shape;
   if (shape.lora)
-    throw UsageError(
-        fmt::format("{}: expected a network that is whole, for adapters, got a split one", name));
+    throw UsageError(fmt::format("{}: expected a whole network for adapters, got a split one", name));
   const int ranks = tp_group->group.communicator.size();
   if (heads.kv_heads % ranks != 0 || shape.inner_width() % ranks != 0) {
     throw UsageError(

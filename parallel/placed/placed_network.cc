@@ -40,7 +40,7 @@ void check_ties(const std::vector<LayerUnit>& chain, const std::vector<std::stri
           throw UsageError(
               fmt::format("network on devices: expected parts that share a weight on one device, got {} on "
                           "{} and {}.{} on "
-                          "{}; put both there, or take a model whose weights are not tied",
+                          "{}; put both on one, or use a model whose weights are not tied",
                           same->name, devices[same->part], path, name, devices[part]));
         }
       }

@@ -149,7 +149,7 @@ bool StageChoice::keep(const std::map<std::string, std::string>& chosen, std::si
   if (kept.firsts.size() != runs_ || kept.firsts.back() >= parts) return false;
   cut_ = std::move(kept);
   tuned_config_[kChoice] = found->second;
-  plan_ = fmt::format("stages: {}, as the run began", found->second);
+  plan_ = fmt::format("stages: {}, as at the start of the run", found->second);
   return true;
 }
 

@@ -21,7 +21,7 @@ class KeyValueWork final : public Work {
     const std::vector<std::byte> heard = store_.hear(number_, deadline);
     if (heard.size() != own.size())
       throw PeerError(
-          "rank 0 said something of another length than this worker expects; start all workers "
+          "rank 0 sent another length than this worker expects; start all workers "
           "with the same options and version",
           PeerFailure{0, "", "broadcast", 0, ""});
     if (!heard.empty()) std::memcpy(own.data(), heard.data(), heard.size());
@@ -78,7 +78,7 @@ class KeyValueCommunicator final : public Communicator {
  private:
   [[noreturn]] static void refuse(const char* what, Label label) {
     throw UsageError(std::string(what) + "('" + std::string(label) +
-                     "'): expected nothing that waits for all workers beside asynchronous updates");
+                     "'): expected nothing that waits for all workers, with asynchronous updates");
   }
 
   KeyValueStore& store_;

@@ -98,7 +98,8 @@ struct KeyValueStore::Impl {
       const bool here = value.device().type() == DeviceType::cpu;
       const Tensor host = Tensor::empty(value.shape(), here ? value.shared_device() : cpu, value.dtype());
       if (!server::take_values(answer.payload, offset, host))
-        throw PeerError("parameter server: a pull brought too few bytes", PeerFailure{-1, "", "pull", 0, ""});
+        throw PeerError("parameter server: a pull returned too few bytes",
+                        PeerFailure{-1, "", "pull", 0, ""});
       value.copy_from(here ? host : host.to(value.shared_device()));
       values[i].second.mark_modified();
     }
@@ -192,14 +193,14 @@ std::vector<std::byte> KeyValueStore::hear(std::int64_t number, const Deadline& 
 ServerState KeyValueStore::state(int server, const Deadline& deadline) {
   const Message answer = impl_->channels.ask(server, request(Op::state), deadline);
   const auto meta = server::state_meta(answer.text);
-  if (!meta) throw PeerError("parameter server: its state is none", PeerFailure{-1, "", "state", 0, ""});
+  if (!meta) throw PeerError("parameter server: its state is not valid", PeerFailure{-1, "", "state", 0, ""});
   ServerState state;
   state.applied = meta->applied;
   std::size_t offset = 0;
   for (std::size_t i = 0; i < meta->tensors.size(); ++i) {
     const server::TensorMeta& item = meta->tensors[i];
     if (answer.payload.size() - offset < bytes_of(item))
-      throw PeerError("parameter server: its state is cut off", PeerFailure{-1, "", "state", 0, ""});
+      throw PeerError("parameter server: its state is truncated", PeerFailure{-1, "", "state", 0, ""});
     const Tensor tensor = Tensor::empty(Dims(item.shape), impl_->cpu, static_cast<DType>(item.dtype));
     server::take_values(answer.payload, offset, tensor);
     (static_cast<std::int64_t>(i) < meta->keys ? state.values : state.state).emplace_back(item.name, tensor);
@@ -223,7 +224,7 @@ void KeyValueStore::restore(int server, const NamedTensors& state, std::span<con
 UpdateDelays KeyValueStore::delays(const Deadline& deadline) {
   const auto delays = UpdateDelays::parse(impl_->channels.ask(0, request(Op::report), deadline).text);
   if (!delays)
-    throw PeerError("parameter server 0: its report is none", PeerFailure{-1, "", "report", 0, ""});
+    throw PeerError("parameter server 0: its report is not valid", PeerFailure{-1, "", "report", 0, ""});
   return *delays;
 }
 

@@ -78,7 +78,7 @@ std::optional<Message> MessageLink::take() {
     if (s.pending > 0) return std::nullopt;
     if (s.part == Part::head) {
       const auto head = decode_envelope(s.head, s.answers);
-      if (!head) throw p2p::LinkLost("it sent what is no message of ours", s.link.rank());
+      if (!head) throw p2p::LinkLost("it sent something that is not a dtrain message", s.link.rank());
       s.incoming = Message{*head};
       s.preface.resize(head->preface_bytes());
       if (!s.preface.empty()) {

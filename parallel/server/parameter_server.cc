@@ -90,7 +90,7 @@ struct ParameterServer::Impl {
     try {
       body(link->second);
     } catch (const p2p::LinkLost& lost) {
-      say(LogLevel::info, fmt::format("worker {} has gone: {}", worker, lost.what()));
+      say(LogLevel::info, fmt::format("worker {} is gone: {}", worker, lost.what()));
       links.erase(worker);
       table.lose(worker);
     }
@@ -140,7 +140,7 @@ void ParameterServer::run(Duration patience, const std::function<bool()>& given_
     if (::read(impl.wake.get(), &woken, sizeof woken) > 0) return;
     if (impl.links.empty() && given_up && given_up()) return;
     if (impl.links.empty() && !impl.table.deserted() && first.expired())
-      throw PeerError(fmt::format("parameter server {}: no worker has come", impl.options.number),
+      throw PeerError(fmt::format("parameter server {}: no worker has connected", impl.options.number),
                       PeerFailure{-1, "", "connect", 0, ""});
   }
   const Deadline farewell = Deadline::after(kFarewell);
@@ -148,7 +148,7 @@ void ParameterServer::run(Duration patience, const std::function<bool()>& given_
   if (const std::string rejected = impl.listening.acceptor.rejections(); !rejected.empty())
     impl.say(LogLevel::warning, rejected);
   if (impl.table.parted_well()) return;
-  throw PeerError(fmt::format("parameter server {}: all workers have gone: {}", impl.options.number,
+  throw PeerError(fmt::format("parameter server {}: all workers are gone: {}", impl.options.number,
                               impl.table.over().empty() ? "some without a word" : impl.table.over()),
                   PeerFailure{-1, "", "serve", 0, ""});
 }

@@ -73,7 +73,7 @@ void Table::lose(int worker) {
   --present_;
   if (!lost.left) {
     if (worker == rules_.recorder)
-      end(fmt::format("worker {}, which keeps the run's records, is gone", worker));
+      end(fmt::format("worker {}, which writes the run's records, is gone", worker));
     else if (rules_.update == ServerUpdate::sync)
       end(fmt::format("worker {} is gone, and a synchronous update needs all {} workers", worker,
                       rules_.workers));

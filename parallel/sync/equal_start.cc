@@ -26,11 +26,11 @@ void check_same_model(Communicator& communicator, const NamedTensors& state, con
       ->wait(deadline);
   for (std::size_t rank = 0; 2 * rank < all.size(); ++rank) {
     if (all[2 * rank] == all[0] && all[2 * rank + 1] == all[1]) continue;
-    throw UsageError(
-        fmt::format("data parallel: rank {} built another model than rank 0: names, shapes or dtypes of its "
-                    "{} tensors differ from "
-                    "rank 0's {}; start all workers with the same options and version",
-                    rank, all[2 * rank + 1], all[1]));
+    throw UsageError(fmt::format(
+        "data parallel: rank {} built a different model from rank 0: names, shapes or dtypes of its "
+        "{} tensors differ from "
+        "rank 0's {}; start all workers with the same options and version",
+        rank, all[2 * rank + 1], all[1]));
   }
 }
 

@@ -40,8 +40,9 @@ FixedTreeReducer::FixedTreeReducer(Communicator& communicator, std::shared_ptr<D
       ready_(slots_.size()),
       part_(run_.first - 1) {
   if (parts < communicator.size()) {
-    throw UsageError(fmt::format("virtual workers: expected at least one part for each of {} ranks, got {}",
-                                 communicator.size(), parts));
+    throw UsageError(
+        fmt::format("virtual workers: expected at least one micro-batch for each of {} ranks, got {}",
+                    communicator.size(), parts));
   }
   for (int rank = 0; rank < communicator.size(); ++rank)
     nodes_.push_back(nodes_within(parts, micro_batches_of(parts, rank, communicator.size())));
@@ -134,8 +135,9 @@ void FixedTreeReducer::begin_pass() {
 
 void FixedTreeReducer::mark_ready(std::size_t index) {
   if (ready_.at(index)) {
-    throw UsageError(fmt::format("gradient '{}' became ready twice in one part; expected one backward a part",
-                                 slots_[index].name));
+    throw UsageError(fmt::format(
+        "gradient '{}' became ready twice in one micro-batch; expected one backward pass for each",
+        slots_[index].name));
   }
   ready_[index] = true;
   --buckets_[places_[index].bucket].missing;

@@ -11,8 +11,9 @@ FixedTreeSync::FixedTreeSync(const StrategyContext& context, int parts, const Bu
                              OptimizerState state)
     : GradientSync(context, state), buckets_(buckets) {
   if (parts < dp_group().size()) {
-    throw UsageError(fmt::format("virtual workers: expected at least one part for each of {} ranks, got {}",
-                                 dp_group().size(), parts));
+    throw UsageError(
+        fmt::format("virtual workers: expected at least one micro-batch for each of {} ranks, got {}",
+                    dp_group().size(), parts));
   }
   const MicroBatchRange run = micro_batches_of(parts, dp_group().rank(), dp_group().size());
   share_ = {run.first, parts, run.count()};
@@ -26,9 +27,8 @@ void FixedTreeSync::begin(const Deadline& deadline) {
 
 void FixedTreeSync::begin_step(std::size_t passes) {
   if (passes != static_cast<std::size_t>(share_.parts)) {
-    throw UsageError(fmt::format(
-        "virtual workers: expected a pass, or a micro-batch, for each of {} parts of rank {}, got {}",
-        share_.parts, dp_group().rank(), passes));
+    throw UsageError(fmt::format("virtual workers: expected {} micro-batches on rank {}, got {}",
+                                 share_.parts, dp_group().rank(), passes));
   }
   GradientSync::begin_step(passes);
 }

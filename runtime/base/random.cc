@@ -19,8 +19,8 @@ void check_draw(std::string_view draw) {
   throw UsageError(
       "random numbers: expected a training step to draw none from a Generator, got a call of " +
       std::string(draw) +
-      "(); its numbers would be the same on every rank, would not be saved, and would be others "
-      "where a forward is computed again. Use Noise (runtime/nn/noise.h), whose numbers are keyed "
+      "(); its numbers would be the same on every rank, would not be saved, and would differ where a forward "
+      "pass is recomputed. Use Noise (runtime/nn/noise.h), whose numbers are keyed "
       "by step and sample");
 }
 

@@ -51,11 +51,10 @@ SafetensorsFile open_staged(const fs::path& path, int shard, int shards) {
   try {
     with_patience([&] { check(Sys{::access(path.c_str(), F_OK)}, "look for " + path.string()); });
   } catch (const SystemError& error) {
-    throw with_context(
-        fmt::format("shard {} of {}: written by its rank, but not to be seen from here; all ranks must "
-                    "see the run's folder on one file system",
-                    shard + 1, shards),
-        error);
+    throw with_context(fmt::format("shard {} of {}: written by its rank, but not visible from here; all "
+                                   "ranks must share one file system for the run's folder",
+                                   shard + 1, shards),
+                       error);
   }
   return SafetensorsFile::open(path, Verify::required);
 }

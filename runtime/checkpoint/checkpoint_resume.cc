@@ -41,10 +41,9 @@ std::optional<Checkpoint> CheckpointStore::try_load(const CheckpointEntry& entry
     const std::int64_t start = start_of(checkpoint.state);
     const std::int64_t later = generations.superseded_by(start, entry.step);
     if (later > 0) {
-      refuse("superseded",
-             fmt::format("{}: start {} of the run wrote it although start {} had resumed from before; it "
-                         "can be resumed from by its path",
-                         entry.path.string(), start, later));
+      refuse("superseded", fmt::format("{}: start {} of the run wrote it after start {} had resumed from an "
+                                       "earlier one; to use it, resume from its path",
+                                       entry.path.string(), start, later));
       return std::nullopt;
     }
     const auto objection = unusable ? unusable(checkpoint) : std::nullopt;
@@ -104,10 +103,10 @@ void CheckpointStore::set_aside_after(std::int64_t step, std::span<const Refused
     });
     const fs::path aside =
         set_aside(entry, found == refused.end() ? ".abandoned" : ".refused-" + found->reason);
-    log_->write(LogLevel::warning,
-                fmt::format("resuming from step {}: {} was set aside as {}; delete it when nobody "
-                            "needs it",
-                            step, entry.path.string(), aside.filename().string()));
+    log_->write(
+        LogLevel::warning,
+        fmt::format("resuming from step {}: {} was set aside as {}; delete it when it is no longer needed",
+                    step, entry.path.string(), aside.filename().string()));
   }
   sync_directory(directory_);
 }
@@ -128,7 +127,7 @@ std::optional<CheckpointEntry> CheckpointStore::refuse_from(std::int64_t step, c
       continue;
     }
     const fs::path aside = set_aside(entry, ".refused-" + reason);
-    log_->write(LogLevel::warning, fmt::format("{} was set aside as {}: nothing good follows from it",
+    log_->write(LogLevel::warning, fmt::format("{} was set aside as {}: training diverges after it",
                                                entry.path.string(), aside.filename().string()));
   }
   sync_directory(directory_);

@@ -108,7 +108,7 @@ void CheckpointSaver::postpone(std::int64_t step) {
   if (!leads() || owed_from_ - begun_at_ < kSlow) return;
   log_.write(LogLevel::warning,
              fmt::format("checkpoint of step {}: that of step {} is still being written to {}; training "
-                         "continues, and the next one is taken as soon as it is there",
+                         "continues, and the next one is taken as soon as that is done",
                          step, step_, store_->directory().string()));
 }
 

@@ -58,11 +58,9 @@ void wait_for_lock(int fd, const fs::path& path, const Deadline& deadline, Durat
               ? ""
               : fmt::format(" for another {} s",
                             std::chrono::ceil<std::chrono::seconds>(deadline.remaining()).count());
-      log.write(
-          LogLevel::warning,
-          fmt::format(
-              "{}: held by {}; if that is dead, its file server lets go of the lock by itself; waiting{}",
-              path.parent_path().string(), holder_of(fd), rest));
+      log.write(LogLevel::warning, fmt::format("{}: held by {}; if that process is dead, the file server "
+                                               "releases the lock by itself; waiting{}",
+                                               path.parent_path().string(), holder_of(fd), rest));
     }
     std::this_thread::sleep_for(std::min<Duration>(deadline.remaining(), kPause));
   }

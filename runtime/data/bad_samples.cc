@@ -16,7 +16,7 @@ void BadSamples::found(std::int64_t index, const DataError& error) {
   }
   if (log_ != nullptr) {
     log_->write(LogLevel::warning,
-                fmt::format("sample {} is skipped, the next one takes its place: {}", index, error.what()));
+                fmt::format("sample {} is skipped and replaced by the next one: {}", index, error.what()));
   }
 }
 

@@ -12,8 +12,8 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& what) {
   throw UsageError(fmt::format(
-      "export: the network does other things for other batches ({}), so that no graph is right for "
-      "all; expected a forward pass whose operations depend neither on the number of samples nor "
+      "export: the network does different things for different batches ({}), so that no single graph is "
+      "right for all; expected a forward pass whose operations depend neither on the number of samples nor "
       "on their values",
       what));
 }

@@ -40,7 +40,7 @@ void TraceDevice::copy(void* to, const void* from, std::size_t bytes, CopyKind k
     if (translator->values().is_computed(from))
       throw UsageError(
           "export: the network's forward pass looks at values on the host (item(), to_vector()), which a "
-          "graph cannot hold; expected tensors' operations alone");
+          "graph cannot contain; expected only operations on tensors");
     translator->values().forget(to, bytes);
   }
   inner_->copy(to, from, bytes, kind, stream);

@@ -34,7 +34,7 @@ std::vector<Axis> axes_of(const View& view) {
 
 [[noreturn]] void refuse_view(const View& view, const char* what) {
   throw UsageError(fmt::format(
-      "export: a tensor {} {} with strides {} is read {}, which no ONNX operator gives; make it with "
+      "export: a tensor {} {} with strides {} is read {}, which no ONNX operator can express; make it with "
       "reshape, transpose, slice, cat or contiguous()",
       name_of(view.dtype), view.shape.to_string(), view.strides.to_string(), what));
 }

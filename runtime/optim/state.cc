@@ -30,8 +30,8 @@ void SavedState::check_all_taken() const {
   if (left_.empty()) return;
   throw UsageError("optimizer state: \"" + left_.begin()->first + "\" and " +
                    std::to_string(left_.size() - 1) +
-                   " others belong to no parameter of this optimizer; it was saved with another setting (a "
-                   "momentum, say), optimizer or model: give those it was saved with");
+                   " others belong to no parameter of this optimizer; it was saved with other settings (such "
+                   "as momentum), another optimizer or another model: give those it was saved with");
 }
 
 void throw_incomplete_state(std::string_view parameter, std::string_view quantities) {

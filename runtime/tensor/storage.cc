@@ -37,8 +37,7 @@ void Storage::materialize() {
   if (const auto hook = hook_) hook->materialize(*this);
   if (data_ == nullptr) {
     throw UsageError(
-        "a tensor was used whose memory was given back: the strategy that divided this parameter among "
-        "ranks is gone");
+        "a tensor was used after its memory was released: the strategy that sharded this parameter is gone");
   }
 }
 

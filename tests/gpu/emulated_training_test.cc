@@ -210,7 +210,7 @@ TEST(EmulatedGpus, AreTakenByAutoAndNamedEverywhere) {
   run.options.environment["CUDA_VISIBLE_DEVICES"] = "2,0";  // two workers, on these
   const RunResult result = train(run);
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_NE((result.out + result.err).find("no GPU but software"), std::string::npos) << result.err;
+  EXPECT_NE((result.out + result.err).find("software that emulates a GPU"), std::string::npos) << result.err;
   const auto summary = Json::read(run.run_dir / "summary.json"),
              config = Json::read(run.run_dir / "config.json");
   for (const auto& file : {summary, config}) {

@@ -259,7 +259,7 @@ TEST_P(Data, WorkersThatTrainTogetherHaveTheSame) {
     const RunResult result = train_together(change);
     EXPECT_EQ(result.exit_code, same(GetParam(), change) ? 0 : 2) << result.err;
     if (!same(GetParam(), change)) {
-      EXPECT_THAT(result.err, HasSubstr("rank 1 has other data than rank 0"));
+      EXPECT_THAT(result.err, HasSubstr("rank 1 has different data from rank 0"));
     }
   }
 }

@@ -314,8 +314,8 @@ TEST_P(LanguageRefusals, SayInOneLineWhatDoesNotFit) {
                  "whose names for transformer are not known", "x");
   expect_refused(train("x", {"--model", "llama-tiny", "--init-from", from}), 5,
                  "missing: model.embed_tokens.weight", "x");
-  expect_refused(train("x", {"--model", model, "--init-partial"}), 2, "--init-partial: expected --init-from",
-                 "x");
+  expect_refused(train("x", {"--model", model, "--init-partial"}), 2,
+                 "--init-partial: expected only with --init-from", "x");
   expect_refused(train("x", {"--model", model, "--dataset", "text:" + at("text") + ",context=17"}), 2,
                  "expected samples of at most 16 tokens below 256, got 17 tokens below 256", "x");
   expect_refused(train("x", {"--model", "hf:" + at("nowhere")}), 5, "nowhere/config.json", "x");
@@ -323,7 +323,7 @@ TEST_P(LanguageRefusals, SayInOneLineWhatDoesNotFit) {
   const RunResult trained = train("own", {"--model", "transformer", "--max-steps", "1"});
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   expect_refused(dtrain({"export", at("own"), at("x"), "--to", "huggingface"}), 2,
-                 "expected a model that is published so", "x");
+                 "expected a model that is published in that format", "x");
   expect_refused(dtrain({"generate", at("run")}), 2, "expected --prompt TEXT or --prompts FILE", "x");
   expect_refused(dtrain({"generate", at("run"), "--prompt", std::string(20, 'a')}), 2,
                  "expected prompts of 1 to 15 tokens", "x");

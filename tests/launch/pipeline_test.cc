@@ -37,7 +37,8 @@ TEST_F(PipelineOption, ChoosesItsStagesOnceAndSaysWhich) {
   const std::string first = stages("chosen", 3, "auto"), chosen = chosen_stages(folder_ / "chosen");
   EXPECT_THAT(first, testing::HasSubstr("stages: " + chosen + "\n"));
   EXPECT_EQ(first.find("stages: "), first.rfind("stages: ")) << "said once";
-  EXPECT_THAT(stages("chosen", 5, "auto"), testing::HasSubstr("stages: " + chosen + ", as the run began"));
+  EXPECT_THAT(stages("chosen", 5, "auto"),
+              testing::HasSubstr("stages: " + chosen + ", as at the start of the run"));
   EXPECT_EQ(chosen_stages(folder_ / "chosen"), chosen);
   EXPECT_THAT(stages("chosen", 6, "even"), testing::Not(testing::HasSubstr("stages: ")));
   expect_trained(training("plain", 1, 6, {"--accumulate", "4"}));

@@ -99,8 +99,9 @@ TEST_F(Sweep, BadInputIsRefusedBeforeAnythingStarts) {
   EXPECT_THAT(refused(config(R"("lr": 1)"), {"--jobs=none"}), HasSubstr("--jobs"));
   EXPECT_THAT(refused(config(R"("lr": 1)", R"("program": "./no-such-program", )")),
               HasSubstr("./no-such-program: No such file"));
-  EXPECT_THAT(refused(config(R"("lr": [0.1, 0.2])"), {"--metric=f1"}),
-              HasSubstr("run lr=0.1: metric: expected one of loss, accuracy, which this run gives, got f1"));
+  EXPECT_THAT(
+      refused(config(R"("lr": [0.1, 0.2])"), {"--metric=f1"}),
+      HasSubstr("run lr=0.1: metric: expected one of loss, accuracy, which this run reports, got f1"));
   EXPECT_EQ(run({program("dtrain"), "sweep"}).exit_code, 2);
 }
 

@@ -210,8 +210,7 @@ TEST_F(Use, WeightsOfOtherColumnsAreRefused) {
   own.push_back(at("size+rooms"));
   other.push_back(at("rooms+size"));
   EXPECT_EQ(use(own).exit_code, 0);
-  expect_refused(use(other), 2, "expected weights that were learned from x float32 [2] (size, rooms)",
-                 at("none"));
+  expect_refused(use(other), 2, "expected weights trained on x float32 [2] (size, rooms)", at("none"));
   const auto from = [this](const std::string& run) {
     return use({"train", "--model", "linear", "--task", "regression", "--dataset",
                 "csv:houses.csv,target=price,split=0.8,features=size+rooms", "--data-dir", at(""),
@@ -221,7 +220,7 @@ TEST_F(Use, WeightsOfOtherColumnsAreRefused) {
   EXPECT_EQ(from("size+rooms").exit_code, 0);
   const RunResult mixed_up = from("rooms+size");
   EXPECT_EQ(mixed_up.exit_code, 2);
-  EXPECT_THAT(mixed_up.err, AllOf(HasSubstr("--init-from: expected weights that were learned from"),
+  EXPECT_THAT(mixed_up.err, AllOf(HasSubstr("--init-from: expected weights trained on"),
                                   HasSubstr("the same columns in another order")));
 }
 

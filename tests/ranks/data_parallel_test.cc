@@ -315,7 +315,7 @@ TEST_P(Parallel, OverflowOnOneRankSkipsTheStepOnAll) { expect_ok("overflow", {1,
 TEST_P(Parallel, BuffersAreThoseOfTheFirstRank) { expect_ok("buffers", {1, 3}); }
 TEST_P(Parallel, RefusesDifferentModels) {
   for (const auto& verdict : run_world(GetParam(), 3, "other_model")) {
-    EXPECT_THAT(verdict, testing::HasSubstr("rank 1 built another model than rank 0"));
+    EXPECT_THAT(verdict, testing::HasSubstr("rank 1 built a different model from rank 0"));
   }
 }
 

@@ -43,8 +43,7 @@ std::optional<std::string> StragglerDetector::slow_rank(const std::vector<Second
   for (std::size_t i = 0; i < kOwn; ++i)
     where += fmt::format("{}{} {:.1f}", i == 0 ? "" : ", ", name_of(kPhases[i]), ranks[slowest][i] * 1e3);
   return fmt::format(
-      "rank {} takes {:.1f} ms a step for its own work, the median rank {:.1f} ms, and all wait for it: {} "
-      "ms",
+      "rank {} computes for {:.1f} ms per step, the median rank for {:.1f} ms, and all wait for it: {} ms",
       slowest, totals[slowest] * 1e3, median * 1e3, where);
 }
 

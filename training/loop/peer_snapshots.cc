@@ -72,7 +72,7 @@ std::optional<Checkpoint> PeerSnapshots::find(std::int64_t step, const Deadline&
     if (store_) own = store_->latest();
   } catch (const Error& error) {
     log_.write(LogLevel::warning,
-               fmt::format("the copy of the training state here is of no use: {}", error.what()));
+               fmt::format("the copy of the training state here cannot be used: {}", error.what()));
   }
   const std::int64_t on_disk = all_max(communicator_.rank() == 0 ? step : -1, deadline);
   const std::int64_t here = own ? own->state.step : -1;
@@ -126,9 +126,9 @@ std::optional<Checkpoint> PeerSnapshots::receive(int from, const Deadline& deadl
   try {
     return load_checkpoint(folder);
   } catch (const Error& error) {
-    log_.write(
-        LogLevel::warning,
-        fmt::format("the copy of the training state from rank {} is of no use here: {}", from, error.what()));
+    log_.write(LogLevel::warning,
+               fmt::format("the copy of the training state from rank {} cannot be used here: {}", from,
+                           error.what()));
     return std::nullopt;
   }
 }

@@ -60,12 +60,13 @@ std::string lr_jump(const LrSchedule& schedule, double position, bool is_plain,
   const double now = schedule.at(position);
   if (!before || std::abs(now - *before) <= 1e-9 * std::max(now, *before)) return "";
   std::string text =
-      fmt::format("the learning rate is {:g} from here; the run before would have taken {:g}", now, *before);
+      fmt::format("the learning rate is {:g} from here; the earlier run would have used {:g}", now, *before);
   // The rate is a straight line in its base.
   const double at_zero = schedule.at(position, 0), slope = schedule.at(position, 1) - at_zero;
   const double base = (*before - at_zero) / slope;
   if (is_plain && std::isfinite(base) && base > 0)
-    text += fmt::format(". --lr {:.4g} resumes at that rate, the options of before keep its curve", base);
+    text += fmt::format(". --lr {:.4g} continues at that rate; the earlier options keep the earlier schedule",
+                        base);
   return text;
 }
 

@@ -70,9 +70,8 @@ void RunCheckpoints::make_snapshots() {
   if (config_.peer_snapshots == 0) return;
   if (!env_.strategy.replicated())
     throw UsageError(
-        "--peer-snapshots: expected workers that each hold the whole state, got workers that hold parts of "
-        "it "
-        "(--shard, --tensor), which only a checkpoint brings together; use --checkpoint-every");
+        "--peer-snapshots: expected workers that each hold the whole state, got workers that hold shards of "
+        "it (--shard, --tensor), which only a checkpoint combines; use --checkpoint-every");
   snapshots_ =
       std::make_unique<PeerSnapshots>(env_.communicator, env_.environment, env_.log, config_.connect_timeout);
 }

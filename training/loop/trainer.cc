@@ -63,8 +63,9 @@ Trainer::Trainer(const TrainConfig& config, const TrainerEnvironment& environmen
       divergence_(config_, env_, finite_, data_, logger_),
       stragglers_(env_.communicator, env_.clock) {
   if (config_.sample_every > 0 && !env_.task.shows())
-    throw UsageError(fmt::format(
-        "--sample-every: expected a task that shows something (a language model), got {}", env_.task.name()));
+    throw UsageError(
+        fmt::format("--sample-every: expected a task that can show a sample (a language model), got {}",
+                    env_.task.name()));
   check_same_data(data_.fingerprint(), env_.communicator, start_deadline());
   logger_.name_samples(data_.shared_train());
   engine_.prepare(factory(), data_.train().fields(), start_deadline());
@@ -170,7 +171,7 @@ void Trainer::open_logs() {
     logger_.message(fmt::format("evaluating averaged weights (--ema {:g})", *decay));
   if (env_.device->is_emulated()) {
     logger_.message(
-        fmt::format("device {}: no GPU but software that behaves like one; rates say nothing about a GPU",
+        fmt::format("device {}: software that emulates a GPU; its speed says nothing about a real one",
                     env_.device->name()));
   }
   if (config_.device != "auto" || !config_.devices.empty()) return;

@@ -83,9 +83,9 @@ void check_virtual_workers(const Options& options, std::int64_t world_size, cons
   }
   const std::int64_t groups = group_count(config, world_size);
   if (config.virtual_workers >= groups) return;
-  throw UsageError(fmt::format("--virtual-workers: expected at least one part for each of {} {}, got {}",
-                               groups, groups == world_size ? "workers" : "groups of workers",
-                               config.virtual_workers));
+  throw UsageError(
+      fmt::format("--virtual-workers: expected at least one micro-batch for each of {} {}, got {}", groups,
+                  groups == world_size ? "workers" : "groups of workers", config.virtual_workers));
 }
 
 /// A list of first parts must be as long as there are stages, or chunks in them.
@@ -220,7 +220,7 @@ void check_batch(const TrainConfig& config) {
   }
   if (!has_replicas(config) || config.batch.per_worker >= count) return;
   throw UsageError(
-      fmt::format("--devices: expected at least one sample of a pass for each of {} devices, got {}; "
+      fmt::format("--devices: expected at least one sample per micro-batch for each of {} devices, got {}; "
                   "use a larger batch",
                   count, config.batch.per_worker));
 }

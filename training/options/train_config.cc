@@ -22,8 +22,8 @@ void check_global_batch(const BatchPlan& batch, std::int64_t world_size) {
   }
   if (batch.accumulate > 1 && batch.global % (world_size * batch.accumulate) != 0) {
     throw UsageError(
-        fmt::format("--global-batch-size: expected a multiple of {} (workers) x {} (passes), got {}; "
-                    "use --batch-size to set the samples a worker instead",
+        fmt::format("--global-batch-size: expected a multiple of {} (workers) x {} (micro-batches), got {}; "
+                    "use --batch-size to set the samples per worker instead",
                     world_size, batch.accumulate, batch.global));
   }
 }

@@ -72,7 +72,7 @@ std::string freeze_parameters(const TrainConfig& config, Module& network) {
   const NamedTensors frozen = frozen_parameters(network);
   if (frozen.size() == all)
     throw UsageError(fmt::format(
-        "--freeze: expected patterns that leave a parameter to learn, got some that match all {}", all));
+        "--freeze: expected patterns that leave a parameter to train, got some that match all {}", all));
   std::int64_t elements = 0;
   for (const auto& [name, tensor] : frozen) elements += tensor.numel();
   return fmt::format("--freeze: {} of {} parameters are frozen, {} of {} elements", frozen.size(), all,
@@ -81,10 +81,10 @@ std::string freeze_parameters(const TrainConfig& config, Module& network) {
 
 void apply_layer_options(const TrainConfig& config, Module& network, Communicator& sharing) {
   if (config.recompute && recompute_blocks(network) == 0) {
-    throw UsageError(fmt::format(
-        "--recompute: expected a model with blocks that can be computed again (residual networks, "
-        "language models), got {}, which has none; leave the option out",
-        config.model));
+    throw UsageError(
+        fmt::format("--recompute: expected a model with blocks that can be recomputed (residual networks, "
+                    "language models), got {}, which has none; leave the option out",
+                    config.model));
   }
   if (!config.sync_batch_norm) return;
   const auto peers = sharing.size() == 1 ? nullptr : make_batch_peers(sharing, config.collective_timeout);
@@ -137,11 +137,10 @@ void check_smallest_batch(const TrainConfig& config, const TrainingData& data, S
   try {
     strategy.evaluate(example());  // the network is in training: nobody has said otherwise
   } catch (const UsageError& error) {
-    throw UsageError(
-        fmt::format("{}; some passes of an epoch have one sample ({} samples, {} in a step, {} shares), of "
-                    "which batch norm "
-                    "has no statistics: use --drop-last, another --global-batch-size, or --sync-batch-norm",
-                    error.what(), data.train().size(), config.batch.global, strategy.share().size));
+    throw UsageError(fmt::format(
+        "{}; some micro-batches of an epoch have one sample ({} samples, {} in a step, {} shares), too few "
+        "for batch norm's statistics: use --drop-last, another --global-batch-size, or --sync-batch-norm",
+        error.what(), data.train().size(), config.batch.global, strategy.share().size));
   }
   for (std::size_t i = 0; i < buffers.size(); ++i) Tensor(buffers[i].second).copy_from(before[i]);
 }

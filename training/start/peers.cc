@@ -239,7 +239,7 @@ Peers::Peers(const Placement& placement, Backend backend, const Environment& env
 
 Peers::~Peers() {
   if (std::uncaught_exceptions() > exceptions_)
-    communicator_->abort("this worker has ended with an error of its own; its output says which");
+    communicator_->abort("this worker has failed with its own error; see its output");
 }
 
 void Peers::leave() {

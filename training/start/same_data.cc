@@ -58,7 +58,7 @@ void check_same_data(const DataFingerprint& data, Communicator& workers, const D
   const std::string differs = difference(from_text(first), data);
   if (differs.empty()) return;
   const std::string words =
-      fmt::format("--dataset: rank {} has other data than rank 0: {}; give all workers the same files",
+      fmt::format("--dataset: rank {} has different data from rank 0: {}; give all workers the same files",
                   workers.rank(), differs);
   workers.abort(words);
   throw UsageError(words);
@@ -69,11 +69,10 @@ void check_resumed_data(const std::filesystem::path& checkpoint, const TrainingS
   const std::string path = checkpoint.string();
   const auto then = from_entries(state.extra);
   if (!then) {
-    log.write(
-        LogLevel::warning,
-        fmt::format("{}: an older version wrote it, which did not note the data: whether they are these "
-                    "is not known, and split= holds out other samples now",
-                    path));
+    log.write(LogLevel::warning,
+              fmt::format("{}: written by an older version, which did not record the data: they may be "
+                          "different, and split= holds out other samples now",
+                          path));
     return;
   }
   const std::string differs = difference(*then, data);
@@ -82,13 +81,13 @@ void check_resumed_data(const std::filesystem::path& checkpoint, const TrainingS
     log.write(
         LogLevel::warning,
         fmt::format("the data have grown since {}: {} samples to train on, {} then; {} held out, {} then; "
-                    "this epoch's order is drawn anew",
+                    "the order of this epoch is drawn again",
                     path, data.train.size, then->train.size, data.test.size, then->test.size));
     return;
   }
   throw UsageError(
       fmt::format("--dataset: the data are not those that {} was trained on: {}; put the files back, or use "
-                  "another --run-dir for a new run (--init-from takes these weights along)",
+                  "another --run-dir for a new run (--init-from starts it from these weights)",
                   path, differs));
 }
 
@@ -97,10 +96,10 @@ void check_initial_columns(const std::string& from, const std::map<std::string, 
   const auto learned = from_entries(identity);
   const std::string now = describe_with_columns(fields);
   if (!learned || learned->fields == now || sorted_words(learned->fields) != sorted_words(now)) return;
-  throw UsageError(fmt::format(
-      "--init-from: expected weights that were learned from {}, got weights of {}, learned from "
-      "{}: the same columns in another order; give them in that order (features=A+B of --dataset)",
-      now, from, learned->fields));
+  throw UsageError(
+      fmt::format("--init-from: expected weights trained on {}, got weights of {}, trained on {}: the same "
+                  "columns in another order; give them in that order (features=A+B of --dataset)",
+                  now, from, learned->fields));
 }
 
 }  // namespace dtrain

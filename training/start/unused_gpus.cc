@@ -26,7 +26,7 @@ std::string why_no_gpu(const Device& used, const Environment& environment) {
   const bool named = variable != environment.end();
   const auto shown = visible_gpus(named ? std::optional(variable->second) : std::nullopt, installed_gpus());
   if (shown.empty()) return "";
-  return fmt::format("device cpu, though {}: {}; --device cpu says that the CPU is meant",
+  return fmt::format("device cpu, though {}: {}; --device cpu confirms that the CPU is meant",
                      named ? fmt::format("CUDA_VISIBLE_DEVICES={} names GPUs", variable->second)
                            : fmt::format("this machine has {} GPUs", shown.size()),
                      what_is_missing());

@@ -64,9 +64,9 @@ std::string published_folder(const SavedRun& run, const SavedWeights& weights, c
                              const Options& options) {
   auto format = run.task->published_format(run.fields);
   if (!format) {
-    throw UsageError(
-        fmt::format("--to huggingface: expected a model that is published so (gpt2, llama, …), got {}",
-                    run.task->name()));
+    throw UsageError(fmt::format(
+        "--to huggingface: expected a model that is published in that format (gpt2, llama, …), got {}",
+        run.task->name()));
   }
   const bool adapters = options.text("to") == "peft";
   if (adapters && format->adapters == nullptr)
@@ -99,7 +99,7 @@ ExitCode export_command(const TrainProgram& program, const std::vector<std::stri
   }
   const bool publishes = options.choice("to", {"onnx", "huggingface", "peft"}) != "onnx";
   if (words.size() < 2) {
-    throw UsageError(fmt::format("expected a run directory and {}, as in {} RUN {}, got fewer words",
+    throw UsageError(fmt::format("expected a run directory and {}, as in {} RUN {}, got fewer arguments",
                                  publishes ? "a folder to write" : "a file name that ends in .onnx", name,
                                  publishes ? "FOLDER --to huggingface" : "model.onnx"));
   }

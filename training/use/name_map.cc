@@ -32,7 +32,7 @@ void NameMap::add(const std::string& ours, const std::string& theirs, const fs::
   Rule rule{ours, theirs, false};
   const bool ours_open = take_star(rule.ours), theirs_open = take_star(rule.theirs);
   if (ours_open != theirs_open || (!ours_open && (ours.empty() || theirs.empty())))
-    throw DataError(path.string(), -1, "ours = theirs, or ours.* = theirs.* for all names that begin so",
+    throw DataError(path.string(), -1, "ours = theirs, or ours.* = theirs.* for all names with that prefix",
                     fmt::format("{} = {}", ours, theirs));
   rule.prefix = ours_open;
   const auto same = [&](const Rule& other) { return other.ours == rule.ours && other.prefix == rule.prefix; };

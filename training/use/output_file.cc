@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void refuse_existing(const fs::path& path) {
   throw UsageError(
-      fmt::format("{}: expected a name that is free, got a file; --overwrite replaces it", path.string()));
+      fmt::format("{}: expected a new name, got an existing file; --overwrite replaces it", path.string()));
 }
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : "."; }

@@ -87,7 +87,7 @@ std::shared_ptr<Device> device_of(const Options& options, Precision precision) {
 ExitCode predict_run(const TrainProgram& program, const std::string& path, const Options& options,
                      const Environment& environment) {
   if (!options.has("input"))
-    throw UsageError("--input: expected a file of samples (.npy, .csv, IDX or pictures), got none");
+    throw UsageError("--input: expected a file of samples (.npy, .csv, IDX or images), got none");
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::warning);
   const int threads = options.has("threads") ? static_cast<int>(options.integer("threads", 1, 4096)) : 0;
   limit_threads(find_placement({}), environment, threads);

@@ -175,11 +175,11 @@ std::shared_ptr<const Source> open_csv_file(const FieldFile& file, const SavedRu
 std::shared_ptr<const Source> open_idx_file(const FieldFile& file, Log& log) {
   const Dims& shape = file.field.shape;
   if (shape.rank() != 3 || shape[0] != 1 || file.field.dtype != DType::f32)
-    refuse(file, "an IDX file, which holds grey images; use .npy");
+    refuse(file, "an IDX file, which has grayscale images; use .npy");
   DataCache no_cache({}, log);
   IdxExpectation expectation;
   expectation.item = {shape[1], shape[2]};
-  expectation.purpose = "an IDX file of images (.npy and .csv files are told by their names)";
+  expectation.purpose = "an IDX file of images (.npy and .csv files are recognized by their names)";
   return std::make_shared<IdxImages>(file.path, file.field, read_idx(file.path, expectation, no_cache));
 }
 

@@ -23,10 +23,10 @@ Json read_config(const fs::path& run) {
   const fs::path path = RunDirectory(run).config();
   std::ifstream in(path);
   if (!in) {
-    throw UsageError(fmt::format(
-        "{}: expected a run directory, which has a config.json; there is none (--run-dir of `train` says "
-        "where a run is)",
-        run.string()));
+    throw UsageError(
+        fmt::format("{}: expected a run directory, which has a config.json; there is none (give the "
+                    "--run-dir of the training)",
+                    run.string()));
   }
   Json config = Json::parse(in, nullptr, false);
   if (!config.is_object() || !config.contains("options") || !config["options"].is_object())
@@ -73,7 +73,7 @@ void check_columns(const SavedRun& run, const SavedWeights& weights) {
                                  [](const Field& field) { return !field.columns.empty(); });
   const std::string fields = describe_with_columns(run.fields);
   if (!learned || !known || learned->fields == fields) return;
-  throw UsageError(fmt::format("{}: expected weights that were learned from {}, got weights learned from {}",
+  throw UsageError(fmt::format("{}: expected weights trained on {}, got weights trained on {}",
                                weights.path.string(), fields, learned->fields));
 }
 

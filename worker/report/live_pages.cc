@@ -51,7 +51,7 @@ void LivePages::poll() {
 LiveAnswer LivePages::answer(const LiveRequest& request) {
   if (!is_loopback_host(request.host))
     return line(403,
-                "expected to be asked as 127.0.0.1 or localhost; open the address that dtrain report --watch "
+                "expected the host 127.0.0.1 or localhost; open the address that dtrain report --watch "
                 "printed");
   if (!same_secret(token_, request.token))
     return line(403, "expected the token; open the whole address that dtrain report --watch printed");

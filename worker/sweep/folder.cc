@@ -69,7 +69,7 @@ class Comparison {
   [[noreturn]] void refuse(const std::string& field, const std::string& before,
                            const std::string& now) const {
     throw UsageError(
-        fmt::format("{}: {}: the sweep in {} was begun with {}, got {}; use another --sweep-dir for a new "
+        fmt::format("{}: {}: the sweep in {} was started with {}, got {}; use another --sweep-dir for a new "
                     "sweep",
                     config_, field, file_.parent_path().string(), before, now));
   }

@@ -133,7 +133,7 @@ std::string wrong_metric(const std::string& asked, const std::vector<RunResult>&
     for (const auto& [name, value] : result.values) known.insert(name);
   }
   if (asked.empty() || known.empty() || known.contains(asked)) return {};
-  return fmt::format("metric: expected one of {}, which the runs give, got {}", fmt::join(known, ", "),
+  return fmt::format("metric: expected one of {}, which the runs report, got {}", fmt::join(known, ", "),
                      asked);
 }
 

@@ -77,7 +77,7 @@ void FullyShardedParameters::shard(Module& module) {
     const auto count = static_cast<std::size_t>(whole.numel());
     if (!whole.is_contiguous() || storage->bytes() != bytes_of(count, whole)) {
       throw UsageError(
-          fmt::format("sharded parameters: expected parameters in row-major order with memory of their own, "
+          fmt::format("sharded parameters: expected parameters in row-major order with their own memory, "
                       "got '{}' ({})",
                       name, whole.describe()));
     }

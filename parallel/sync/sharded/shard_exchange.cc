@@ -110,9 +110,10 @@ void ShardExchange::begin_pass(bool exchange, std::size_t pass) {
 void ShardExchange::mark_ready(std::size_t index) {
   if (!sync_ || pass_of_[index] != pass_) return;
   if (ready_[index]) {
-    throw UsageError(fmt::format(
-        "gradient '{}' became ready twice in one pass; end each pass that is exchanged with finish_pass()",
-        slots_[index].name));
+    throw UsageError(
+        fmt::format("gradient '{}' became ready twice in one micro-batch; end each micro-batch that is "
+                    "exchanged with finish_pass()",
+                    slots_[index].name));
   }
   ready_[index] = true;
   for (std::size_t i = next_; i <= last_bucket_[index] && i < buckets_.size(); ++i) {

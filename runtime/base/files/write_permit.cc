@@ -17,7 +17,7 @@ WritePermit WritePermit::from(const Environment& environment) {
   const auto fd = parse_integer(*text);
   if (!fd || *fd < 0) {
     throw UsageError(fmt::format(
-        "{}: expected the number of a descriptor, got \"{}\"; dtrain-launch sets it, leave it alone",
+        "{}: expected the number of a descriptor, got \"{}\"; dtrain-launch sets it, do not change it",
         kLeaseVariable, *text));
   }
   const void* page = ::mmap(nullptr, sizeof(LeaseWord), PROT_READ, MAP_SHARED, static_cast<int>(*fd), 0);
@@ -35,10 +35,10 @@ bool WritePermit::holds() const noexcept {
 void WritePermit::check(std::string_view what) const {
   if (holds()) return;
   throw PeerError(
-      fmt::format("{}: not done, since this node's lease has run out: the other nodes were not heard for so "
-                  "long that they may go on without this one; look at the network and at the "
-                  "launcher of this node",
-                  what),
+      fmt::format(
+          "{}: not done, because this node's lease has expired: it has not heard from the other nodes for so "
+          "long that they may continue without it; check the network and this node's launcher",
+          what),
       {.rank = -1, .host = {}, .operation = "lease", .tensor = {}});
 }
 

@@ -37,7 +37,7 @@ void check_sealed_json(const std::string& text, const std::filesystem::path& pat
   const std::size_t at = key + kChecksumMember.size();
   if (key == std::string::npos || at + kHexDigits > text.size()) {
     throw DataError(path.string(), static_cast<std::int64_t>(text.size()), "a crc32 at the end",
-                    "none; the file is cut or not ours");
+                    "none; the file is truncated or was not written by dtrain");
   }
   const std::string stored = text.substr(at, kHexDigits);
   const std::string actual = hex32(crc32_with_hole(text, at));

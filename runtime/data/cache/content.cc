@@ -24,8 +24,8 @@ struct Content::File {
     struct stat info {};
     check(Sys{::fstat(fd.get(), &info)}, "fstat " + path);
     throw DataError(path, info.st_size, fmt::format("the {} bytes it had when it was opened", size_bytes),
-                    fmt::format("{}; it was shortened or written anew while it was read (write a new file "
-                                "beside it and rename that instead)",
+                    fmt::format("{}; it was truncated or rewritten while it was read (write a new file and "
+                                "rename it over the old one instead)",
                                 info.st_size));
   }
 };

@@ -113,7 +113,7 @@ class TarReader::Window {
     if (!file_) throw SystemError("open " + path, errno);
     struct stat status {};
     if (::fstat(file_.get(), &status) != 0) throw SystemError("stat " + path, errno);
-    if (!S_ISREG(status.st_mode)) throw DataError(path, -1, "a tar archive", "something that is no file");
+    if (!S_ISREG(status.st_mode)) throw DataError(path, -1, "a tar archive", "something that is not a file");
     size_ = status.st_size;
   }
 
@@ -168,7 +168,7 @@ TarReader::TarReader(std::string path) : path_(std::move(path)), window_(std::ma
   if (how != nullptr) {
     throw DataError(path_, 0,
                     "a tar archive that is not compressed, as samples are read from any place in it",
-                    fmt::format("one compressed by {}; unpack it, pictures hardly shrink anyway", how));
+                    fmt::format("one compressed by {}; unpack it; images hardly compress anyway", how));
   }
 }
 

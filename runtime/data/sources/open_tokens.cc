@@ -24,7 +24,7 @@ std::vector<std::string> matching(const SourceSpec& spec, const std::filesystem:
   ::globfree(&found);
   // Megatron's index is found through its tokens.
   if (paths.size() > 1) std::erase_if(paths, [](const std::string& path) { return path.ends_with(".idx"); });
-  if (paths.empty()) spec.refuse("a pattern of files that exist", whole);
+  if (paths.empty()) spec.refuse("a pattern that matches files", whole);
   return paths;
 }
 
@@ -46,9 +46,9 @@ std::int64_t vocabulary_of(const SourceSpec& spec, const std::vector<TokenFile>&
                             : expected.vocabulary > 0 ? "vocabulary="
                                                       : first.path;
   if (vocabulary < 1)
-    spec.refuse(
-        fmt::format("vocabulary=N or tokenizer=FILE, as {} tokens do not say their number", first.format),
-        "neither");
+    spec.refuse(fmt::format("vocabulary=N or tokenizer=FILE, since {} files do not record the vocabulary",
+                            first.format),
+                "neither");
   for (const TokenFile& file : files) {
     if (file.hash != 0 && hash != 0 && file.hash != hash)
       throw DataError(file.path, -1, fmt::format("tokens of tokenizer {:016x}, that of {}", hash, whose),

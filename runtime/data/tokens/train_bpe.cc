@@ -177,7 +177,7 @@ LearnedPairs learn_pairs(const WordCounts& words, std::int64_t vocabulary,
                          const std::function<void(std::int64_t)>& on_token) {
   if (vocabulary < kLeastVocabulary)
     throw UsageError(
-        fmt::format("a tokenizer of one's own: expected at least {} tokens (256 bytes and {}), got {}",
+        fmt::format("training a tokenizer: expected at least {} tokens (256 bytes and {}), got {}",
                     kLeastVocabulary, kEndOfText, vocabulary));
   return Learner(words).learn(vocabulary, on_token);
 }

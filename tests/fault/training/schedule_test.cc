@@ -65,7 +65,7 @@ TEST_P(ScheduleCurves, IsTheSameOnAnyNumberOfWorkers) {
     expect_trained(training(name, 2, begun));
     const TrainingRun rest = training(name, world, GetParam().arguments);
     const RunResult result = expect_trained(rest);
-    EXPECT_THAT(result.err, Not(HasSubstr("the run before would have taken"))) << "no jump";
+    EXPECT_THAT(result.err, Not(HasSubstr("the earlier run would have used"))) << "no jump";
     const auto found = rates(rest.run_dir, 7, 6 * 2 * kBatch, world);
     EXPECT_EQ(found.size(), static_cast<std::size_t>((4 * kSamples - 6 * 2 * kBatch) / (world * kBatch)));
     for (const auto& [done, rate] : found) {
@@ -124,7 +124,7 @@ TEST_F(Schedule, WhatChangesIsSaid) {
   EXPECT_THAT(result.err, AllOf(HasSubstr("resuming from step 6 with other options: --epochs 8 (4 before)"),
                                 HasSubstr("--momentum 0.5 (0 before), --clip-grad-norm 1 (unset before)"),
                                 HasSubstr("step 7: the learning rate is 0.0183"),
-                                HasSubstr("would have taken 0.0138"), HasSubstr("--lr 0.0151")));
+                                HasSubstr("would have used 0.0138"), HasSubstr("--lr 0.0151")));
   // The rate that it named is where the curve goes on.
   expect_trained(training("smooth", 2, {"--lr-schedule=cosine", "--max-steps=6"}));
   const std::size_t at = result.err.find("--lr 0.0") + 5;

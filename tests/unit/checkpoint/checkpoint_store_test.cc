@@ -218,7 +218,7 @@ TEST(CheckpointStore, WhatAnEarlierStartSavesAfterALaterOneIsNotTheRuns) {
   ASSERT_TRUE(latest);
   EXPECT_EQ(latest->state.step, 15);
   EXPECT_THAT(log.warnings(),
-              HasSubstr("start 1 of the run wrote it although start 2 had resumed from before"));
+              HasSubstr("start 1 of the run wrote it after start 2 had resumed from an earlier one"));
   EXPECT_EQ(store.resume_from(15, latest->refused), 3);
   EXPECT_EQ(names(folder.path()),
             (std::vector<std::string>{".lock", "starts.jsonl", "step-00000010", "step-00000015",

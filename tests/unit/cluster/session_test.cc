@@ -324,7 +324,7 @@ TEST_F(SessionTest, RoundsWithoutUsAreNotHeardOf) {
 TEST_F(SessionTest, OddAnswersEndIt) {
   admit();
   answer({.op = wire::Op::set, .id = 77, .keys = {}, .value = {}, .expected = {}});
-  EXPECT_THAT(std::get<LeaseLost>(heard()).why, HasSubstr("no question"));
+  EXPECT_THAT(std::get<LeaseLost>(heard()).why, HasSubstr("an answer without a request"));
 }
 
 TEST_F(SessionTest, BytesThatAreNoResponseEndIt) {

@@ -51,12 +51,13 @@ TEST_F(TcpRanks, LetInThoseOfTheirGroupAboveThem) {
 }
 
 TEST_F(TcpRanks, HoldTheSecretOfTheGroupOfTheTokenAndOfTheirAddress) {
-  EXPECT_THAT(refusal(1, {"tcp/world/2", 0, 3, Protection::authenticate}), HasSubstr("does not hold"));
-  EXPECT_THAT(refusal(1, purpose(), make_token()), HasSubstr("does not hold"));
-  EXPECT_THAT(refusal(1, purpose(), std::nullopt), HasSubstr("does not hold"));
+  EXPECT_THAT(refusal(1, {"tcp/world/2", 0, 3, Protection::authenticate}),
+              HasSubstr("does not have this job's token"));
+  EXPECT_THAT(refusal(1, purpose(), make_token()), HasSubstr("does not have this job's token"));
+  EXPECT_THAT(refusal(1, purpose(), std::nullopt), HasSubstr("does not have this job's token"));
   PeerAddress another = listening_.address;
   another.nonce.front() = another.nonce.front() == '0' ? '1' : '0';
-  EXPECT_THAT(refusal(1, purpose(), token(), &another), HasSubstr("does not hold"))
+  EXPECT_THAT(refusal(1, purpose(), token(), &another), HasSubstr("does not have this job's token"))
       << "who cannot read the store stays out";
 }
 

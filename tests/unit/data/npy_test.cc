@@ -216,7 +216,8 @@ TEST_F(NpyFiles, AFileThatIsShortenedIsNamed) {
   const NpySource source("s", {write("x", npy_bytes<float>("<f4", "(4000, 2)", std::vector<float>(8000)))});
   std::filesystem::resize_file(path("x"), 100);
   const DataError error = data_error_of([&] { test::Sample(source, 3999); });
-  EXPECT_THAT(error.what(), AllOf(HasSubstr("x.npy"), HasSubstr("shortened"), HasSubstr("found 100")));
+  EXPECT_THAT(error.what(),
+              AllOf(HasSubstr("x.npy"), HasSubstr("truncated or rewritten"), HasSubstr("found 100")));
 }
 
 // Between any two looks at its length: a file that is mapped would be a SIGBUS.
@@ -239,7 +240,7 @@ TEST_F(NpyFiles, AFileThatIsShortenedWhileItIsCopiedIsNamed) {
       test::Sample(source, 1);
       ++read;
     } catch (const DataError& error) {
-      ASSERT_THAT(error.what(), HasSubstr("shortened"));
+      ASSERT_THAT(error.what(), HasSubstr("truncated or rewritten"));
       ++refused;
     }
   }

@@ -167,7 +167,7 @@ TEST(Watchdog, ARankThatDiedBeforeTheCallIsNamed) {
   Rank north(shared, 0, std::chrono::milliseconds(300));
   north.members.ended = {1};
   EXPECT_THAT(north.error(north.start("bucket 0")).what(),
-              HasSubstr("rank 1 on south (its process has ended) did not show up"));
+              HasSubstr("rank 1 on south (its process has ended) did not make this call"));
 }
 
 TEST(Watchdog, LibraryFailureEndsTheGroupAndNamesWhoIsSilent) {
@@ -184,8 +184,8 @@ TEST(Watchdog, RanksThatDisagreeAreBothShown) {
   Rank north(shared, 0, std::chrono::minutes(5)), south(shared, 1, std::chrono::minutes(5));
   const Call a = north.start("bucket 0", 10), b = south.start("bucket 0", 20);
   for (const std::string& text : {std::string(north.error(a).what()), std::string(south.error(b).what())}) {
-    EXPECT_THAT(text, AllOf(HasSubstr("called different things"), HasSubstr("float32 x 10"),
-                            HasSubstr("float32 x 20")));
+    EXPECT_THAT(
+        text, AllOf(HasSubstr("made different calls"), HasSubstr("float32 x 10"), HasSubstr("float32 x 20")));
   }
 }
 

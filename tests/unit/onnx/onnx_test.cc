@@ -105,7 +105,7 @@ TEST_F(Trace, RefusesWhatNoGraphIsRightFor) {
       numbers([](const Tensor& x) { return mul(x, x.select(0, 0).select(0, 0).item() > 0 ? 1.0 : 2.0); }),
       HasSubstr("item"));
   EXPECT_THAT(numbers([](const Tensor& x) { return x.size(0) > 3 ? relu(x) : neg(x); }),
-              HasSubstr("other things for other batches"));
+              HasSubstr("different things for different batches"));
   EXPECT_THAT(numbers([](const Tensor& x) {
                 Tensor y = x.clone();
                 y.slice(1, 1, 2).fill(0);

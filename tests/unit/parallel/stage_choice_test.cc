@@ -192,7 +192,7 @@ TEST(StageChoice, KeepsWhatTheRunBeganWith) {
   const Decided kept = decided(factory, "auto", 2, 2);
   EXPECT_THAT(kept.ends, ElementsAre(5, 6));
   EXPECT_EQ(kept.tuned_config, before) << "the next start finds it again";
-  EXPECT_THAT(kept.plan, HasSubstr("stages: 0,5, as the run began"));
+  EXPECT_THAT(kept.plan, HasSubstr("stages: 0,5, as at the start of the run"));
   EXPECT_THAT(decided(factory, "0,2", 2, 2).ends, ElementsAre(2, 6)) << "what is asked for counts";
   for (const char* unfit : {"0,2,5", "0,6", "even", "auto", "what?"}) {
     before["stages"] = unfit;

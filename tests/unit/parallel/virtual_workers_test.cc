@@ -229,7 +229,7 @@ TEST(VirtualWorkers, KeepASumForEachLevelOfTheTree) {
 
 TEST(VirtualWorkers, NeedAPartForEachRank) {
   EXPECT_THAT(test::message_of([] { train(3, 2, 1U << 20); }),
-              HasSubstr("expected at least one part for each of 3 ranks, got 2"));
+              HasSubstr("expected at least one micro-batch for each of 3 ranks, got 2"));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ TEST(ResumedOptions, AJumpOfTheRateIsReportedWithTheWayAroundIt) {
   std::map<std::string, std::string> saved = {noted_lr(ten.at(50))};
   EXPECT_EQ(lr_jump(ten, 50, true, saved), "");
   const std::string jump = lr_jump(twenty, 50, true, saved);
-  EXPECT_THAT(jump, HasSubstr("would have taken 0.055"));
+  EXPECT_THAT(jump, HasSubstr("would have used 0.055"));
   const double base = std::stod(jump.substr(jump.find("--lr ") + 5));
   EXPECT_NEAR(twenty.at(50, base), ten.at(50), 1e-5);
   EXPECT_THAT(lr_jump(twenty, 50, false, saved), Not(HasSubstr("--lr")));

@@ -53,8 +53,8 @@ TEST(SameData, CopiesThatDifferAreNamedOnEveryRank) {
   const auto longer = heard(numbers(21)), changed = heard(numbers(20, 1));
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_THAT(longer.at(rank),
-                AllOf(HasSubstr("rank 2 has other data than rank 0"), HasSubstr("got 21 samples")));
-    EXPECT_THAT(changed.at(rank), HasSubstr("rank 2 has other data than rank 0"));
+                AllOf(HasSubstr("rank 2 has different data from rank 0"), HasSubstr("got 21 samples")));
+    EXPECT_THAT(changed.at(rank), HasSubstr("rank 2 has different data from rank 0"));
   }
 }
 
@@ -85,7 +85,7 @@ TEST(SameData, ARunGoesOnWithItsSamplesAndThoseBehindThem) {
               AllOf(HasSubstr("--dataset: the data are not those"), HasSubstr("--run-dir")));
   EXPECT_THAT(resumed(numbers(20, 1)), HasSubstr("the data are not those that run/step-7 was trained on"));
   EXPECT_THAT(resumed(numbers(23, 1)), HasSubstr("the data are not those"));
-  EXPECT_THAT(resumed(numbers(19), false), HasSubstr("an older version wrote it")) << "and is read";
+  EXPECT_THAT(resumed(numbers(19), false), HasSubstr("written by an older version")) << "and is read";
 }
 
 }  // namespace

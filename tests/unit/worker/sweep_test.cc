@@ -90,7 +90,7 @@ TEST(SweepResults, AMetricThatNoRunGivesIsFoundAtTheFirst) {
   EXPECT_EQ(wrong_metric("f1", results), "") << "nothing is known yet";
   results.push_back(result("b", RunStatus::finished, {{"accuracy", 1}, {"loss", 1}}));
   EXPECT_EQ(wrong_metric("f1", results),
-            "metric: expected one of accuracy, loss, which the runs give, got f1");
+            "metric: expected one of accuracy, loss, which the runs report, got f1");
   EXPECT_EQ(wrong_metric("loss", results), "");
   EXPECT_EQ(wrong_metric("", results), "");
 }
@@ -124,10 +124,10 @@ TEST_F(SweepFolders, ASweepGoesOnOnlyWithWhatItWasBegunWith) {
   open(first);
   open(first);
   open(R"({"options": {"lr": [1, 2, 3], "epochs": 3}})");  // one more run
-  EXPECT_THAT(refusal(first), HasSubstr("was begun with a run lr=3, got none"));
+  EXPECT_THAT(refusal(first), HasSubstr("was started with a run lr=3, got none"));
   EXPECT_THAT(refusal(R"({"options": {"lr": [1, 2, 3], "epochs": 4}})"),
               HasSubstr("s.json: options.epochs of run lr=1: the sweep in " + (folder_ / "s").string() +
-                        " was begun with 3, got 4; use another --sweep-dir"));
+                        " was started with 3, got 4; use another --sweep-dir"));
   EXPECT_THAT(refusal(R"({"options": {"lr": [1, 2, 3], "epochs": 3, "seed": 1}})"),
               HasSubstr("options.seed of run lr=1: the sweep in"));
   EXPECT_THAT(refusal(R"({"program": "./x", "options": {"lr": [1, 2, 3], "epochs": 3}})"),

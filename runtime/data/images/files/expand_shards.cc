@@ -51,7 +51,7 @@ std::vector<std::string> existing(const std::string& pattern) {
   const int result = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
   std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + (result == 0 ? found.gl_pathc : 0));
   ::globfree(&found);
-  if (paths.empty()) refuse(pattern, "a pattern of files that exist");
+  if (paths.empty()) refuse(pattern, "a pattern that matches files");
   return paths;
 }
 

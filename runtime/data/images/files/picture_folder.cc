@@ -56,7 +56,7 @@ struct Found {
 void walk(const std::string& root, const std::string& path, int depth, std::vector<Found>& found,
           std::vector<FileStamp>& stamps) {
   if (depth > kMostDepth) {
-    throw DataError(root + path, -1, fmt::format("at most {} folders in one another", kMostDepth),
+    throw DataError(root + path, -1, fmt::format("folders nested at most {} deep", kMostDepth),
                     "more; is there a link to a folder above it?");
   }
   stamps.push_back(stamp_of(root + path));  // before it is read: what changes meanwhile shows
@@ -174,7 +174,7 @@ void PictureFolder::add_class(std::int32_t number) {
     }
   }
   if (labels_.size() == before) {
-    throw DataError(root, -1, "a picture at least of each class (.jpg, .jpeg, .png, .webp)",
+    throw DataError(root, -1, "at least one picture of each class (.jpg, .jpeg, .png, .webp)",
                     "none; remove the folder, or put pictures there");
   }
 }

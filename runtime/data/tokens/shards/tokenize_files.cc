@@ -111,8 +111,7 @@ std::optional<State> read_state(const fs::path& path) {
     state.progress = {json.at("bytes"), json.at("tokens"), json.at("shards"), true};
     return state;
   } catch (const Json::exception& error) {
-    throw DataError(path.string(), -1,
-                    "what a conversion wrote of its progress (remove the folder to begin anew)",
+    throw DataError(path.string(), -1, "the progress of a conversion (remove the folder to start over)",
                     error.what());
   }
 }
@@ -183,7 +182,8 @@ class Conversion {
     if (then.empty() || then == now) return;
     const auto [old, differs] = std::ranges::mismatch(then, now);
     throw UsageError(fmt::format(
-        "{}: expected the inputs that this conversion was begun with, got {} with other content of the same "
+        "{}: expected the inputs that this conversion was started with, got {} with other content of the "
+        "same "
         "size; put the file back, or give another folder",
         request_.output.string(), request_.inputs[static_cast<std::size_t>(differs - now.begin())]));
   }

@@ -28,7 +28,7 @@ void count_words(std::string_view text, const PreTokenizer& cutter, WordCounts& 
 LearnedPairs train_tokenizer(const TrainTokenizerRequest& request) {
   if (request.inputs.empty() || request.threads < 1 || request.vocabulary < kLeastVocabulary)
     throw UsageError(fmt::format(
-        "a tokenizer of one's own: expected inputs, at least 1 thread and {} tokens (256 bytes and {}), "
+        "training a tokenizer: expected inputs, at least 1 thread and {} tokens (256 bytes and {}), "
         "got {}, {} and {}",
         kLeastVocabulary, kEndOfText, request.inputs.size(), request.threads, request.vocabulary));
   check_document_files(request.inputs, !request.fields.prompt.empty());

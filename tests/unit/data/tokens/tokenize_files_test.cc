@@ -143,7 +143,7 @@ TEST_F(TokenizeFiles, InputsThatHaveChangedAtTheSameSizeAreRefused) {
   after[after.rfind("hello")] = 'j';
   write_file(inputs[1], after);
   EXPECT_THAT(message_of([&] { tokenize_files(asked); }),
-              AllOf(HasSubstr("out: expected the inputs that this conversion was begun with"),
+              AllOf(HasSubstr("out: expected the inputs that this conversion was started with"),
                     HasSubstr("d1.jsonl with other content of the same size")));
   write_file(inputs[1], before);
   EXPECT_TRUE(tokenize_files(asked).resumed);
