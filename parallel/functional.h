@@ -5,7 +5,7 @@
 //     Tensor h = linear(copy_to_ranks(x, group, "fc1"), weight_part, bias_part);     // columns of fc1
 //     Tensor y = all_reduce(linear(h, other_part, {}), group, "fc2");                // rows of fc2
 //
-// Two kinds of gradient have to be told apart. After all_reduce, gather_alike and own_part every rank goes on
+// There are two kinds of gradient. After all_reduce, gather_alike and own_part every rank continues
 // with the same numbers and computes the same loss: the gradient of one rank is the whole gradient. After
 // copy_to_ranks, all_gather and reduce_scatter each goes its own way, and gradients are added up over the
 // ranks. The names are Megatron's ideas (f, g and their kin), not its names.
@@ -38,7 +38,7 @@ Tensor all_gather(const Tensor& x, int dim, const RankGroup& group, std::string_
 /// This rank's part along `dim` of the sum over the ranks; the gradient is the all_gather of the ranks'.
 Tensor reduce_scatter(const Tensor& x, int dim, const RankGroup& group, std::string_view label);
 
-/// As all_gather, for ranks that all go on alike: the gradient is this rank's part of it.
+/// As all_gather, for ranks that all continue in the same way: the gradient is this rank's part of it.
 Tensor gather_alike(const Tensor& x, int dim, const RankGroup& group, std::string_view label);
 /// This rank's part along `dim` of `x`, which is equal on all ranks; the gradient is gathered from all.
 Tensor own_part(const Tensor& x, int dim, const RankGroup& group, std::string_view label);

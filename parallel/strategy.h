@@ -103,7 +103,7 @@ class MicroBatches {
   virtual void gradients_done() = 0;
 };
 
-/// A checkpoint to go on from, where this process can see it.
+/// A checkpoint to resume from, in a place that this process can read.
 struct CheckpointFiles {
   const TensorFiles* model = nullptr;
   const TensorFiles* optimizer = nullptr;
@@ -195,7 +195,7 @@ class Strategy {
   /// The whole state, of any rank, after sync_state(): equal to what rank 0 would save. Nothing where ranks
   /// hold different parts.
   RankState replica() { return replicated() ? held() : RankState{}; }
-  /// What this rank and others hold alike between steps, for checking; nothing where nobody does.
+  /// The state that this rank and others replicate between steps, for checking; empty if there is none.
   virtual Replicas replicas() { return {}; }
 
   /// This rank's part of the network, after prepare().

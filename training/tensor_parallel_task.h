@@ -1,4 +1,4 @@
-// A task whose network is split among ranks, as the task that it is for everybody else.
+// Shows a task whose network is split among ranks as an ordinary task.
 #pragma once
 
 #include <memory>

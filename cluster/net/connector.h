@@ -34,7 +34,7 @@ class Connector {
   /// Why there is no stream yet: "10.0.0.1:29500: Connection refused".
   std::string why() const;
   /// What answers there, as it would again: another service, another job's, another version's. Empty while
-  /// there has been nothing like that. Attempts go on all the same.
+  /// there has been nothing like that. Attempts continue anyway.
   const std::string& refusal() const noexcept { return refusal_; }
 
  private:

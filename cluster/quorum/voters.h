@@ -43,7 +43,7 @@ struct VoteAnswer {
   Endpoint leader;                 ///< and where, with leads
 };
 
-/// What an answer grants: the receiver may have workers for so long after it asked.
+/// What an answer grants: the receiver may have workers for this long after it asked.
 struct LeaseGrant {
   std::int64_t stamp = 0;  ///< the leader's time; the next heartbeat shows it
   Duration lasts = Duration::max();

@@ -17,11 +17,11 @@ namespace dtrain::rendezvous {
 /// What a job is held to.
 struct JobRules {
   int min_nodes = 1, max_nodes = 1;
-  int spares = 0;  ///< launchers that wait for a node to be lost; in a job of fixed size
+  int spares = 0;  ///< standby launchers, one of which replaces a lost node; in a job of fixed size
   int max_restarts = 0;
   Duration join_timeout = std::chrono::seconds(600);  ///< until the first round; then who is missing is named
   Duration last_call = std::chrono::seconds(30);      ///< how long MIN nodes wait for MAX
-  Duration lease = std::chrono::seconds(4);  ///< a node that hears no answer for so long ends its workers
+  Duration lease = std::chrono::seconds(4);  ///< a node that hears no answer for this long ends its workers
   Duration lost_after = std::chrono::seconds(6);     ///< without a heartbeat
   Duration form_within = std::chrono::minutes(2);    ///< a node that takes longer to get ready is left behind
   Duration stop_within = std::chrono::minutes(2);    ///< a node that takes longer to end its workers is too

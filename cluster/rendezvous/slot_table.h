@@ -57,7 +57,7 @@ class SlotTable {
   Slot* find_inherited(int place);
   void claim(Slot& slot, const NodeOffer& offer);
   void remove(ConnectionId id);
-  /// Gives node_ranks that nobody present has to launchers that wait, in the order of their places.
+  /// Gives the node_ranks of missing nodes to standby launchers, in the order of their slots.
   void promote_spares();
   /// The slot of that launcher, also a broken one; nullptr when there is none (any more).
   Slot* find_instance_id(std::uint64_t instance_id);

@@ -18,7 +18,7 @@ using p2p::Operation;
 inline constexpr std::chrono::microseconds kPollEvery{20};
 inline constexpr std::size_t kSmallestStageBytes = 4096;
 
-/// Where a span that is not on the communicator's GPU goes on its way: as much there, and pinned memory where
+/// Staging for a span that is not on the communicator's GPU: as much memory there, and pinned memory where
 /// it comes from the host.
 struct Stage {
   Stage(std::size_t wanted, bool from_host) : bytes(wanted) {

@@ -9,9 +9,9 @@
 
 namespace dtrain::p2p {
 
-/// How long a thread goes on looking before it gives its core away.
+/// How long a thread keeps polling before it yields its core.
 enum class Patience {
-  none,     ///< others compute meanwhile: yields early, sleeps soon
+  none,     ///< others compute in the meantime: yields early, sleeps soon
   waiting,  ///< this thread has nothing else to do: yields for milliseconds
   alone     ///< and no other rank needs the core: at first it does not even yield
 };

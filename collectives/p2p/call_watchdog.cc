@@ -89,7 +89,7 @@ std::optional<FlightRecord> CallWatchdog::compare_with(int peer) {
   return seen;
 }
 
-// The place of a collective in their order is the same for ever. With messages a rank that had no core for a
+// The place of a collective in their order never changes. With messages a rank that had no core for a
 // while would accuse others wrongly: what it waits for may have come since it looked for messages, and the
 // peer may have left the offer that its record tells of. So this rank looks for messages once more, and a
 // peer in an offer must have looked around since, which it does only as long as it waits.

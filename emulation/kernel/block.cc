@@ -153,7 +153,7 @@ void GridRunner::finish_thread() {
   if (live_ > 0 && arrived_ == live_) release_barrier();
 }
 
-// The thread that runs waits: the block goes on with another.
+// The running thread waits: the block continues with another.
 void GridRunner::leave() {
   threads_[thread_].worker = running_;
   home_.resume(*running_->fiber);

@@ -1,5 +1,5 @@
 // Threads of a block take turns on one operating system thread: a fiber is a stack of its own and the
-// registers to go on with. A switch costs a few nanoseconds, so that a block of 1,024 threads is nothing to
+// registers to continue with. A switch costs a few nanoseconds, so a block of 1,024 threads is nothing to
 // fear.
 #pragma once
 
@@ -20,7 +20,7 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  /// Leaves the running fiber, which must be `from`, and goes on with this one where it left off.
+  /// Leaves the running fiber, which must be `from`, and continues this one where it left off.
   void resume(Fiber& from) noexcept;
 
  private:

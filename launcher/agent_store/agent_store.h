@@ -28,7 +28,7 @@ class AgentStore {
   AgentStore& operator=(const AgentStore&) = delete;
 
   std::uint16_t port() const noexcept { return port_; }
-  /// Forgets all values, for workers that start anew under the keys of those before.
+  /// Forgets all values, for restarted workers, which use the same keys.
   void clear();
 
  private:

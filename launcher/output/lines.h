@@ -20,7 +20,7 @@ struct TextLine {
   bool state = false;  ///< of text that carriage returns have replaced (a progress bar) only this is left
 };
 
-/// Collects a stream's bytes and hands out whole lines. A carriage return starts the line anew, as on a
+/// Collects a stream's bytes and hands out whole lines. A carriage return restarts the line, as on a
 /// terminal: what it replaces, the former state of a progress bar, is dropped. A line longer than
 /// kMaxLineBytes comes in pieces, so that memory stays bounded.
 class LineSplitter {

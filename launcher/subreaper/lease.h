@@ -64,7 +64,7 @@ class LeaseWatch {
   /// To poll for POLLIN; -1 without a lease.
   int timer_fd() const noexcept { return timer_.get(); }
   int revoked_fd() const noexcept { return lease_ == nullptr ? -1 : lease_->revoked_fd(); }
-  /// To be called whenever one of them is readable: whether the lease is over; sets the timer anew.
+  /// To be called whenever one of them is readable: whether the lease is over; sets the timer again.
   bool over();
 
  private:

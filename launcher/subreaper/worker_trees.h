@@ -46,14 +46,14 @@ class WorkerTrees {
     Process process;
     bool continued = false;
   };
-  /// Those since the last call. Of a part of the tree that stands still altogether only the top.
+  /// Those since the last call. Of a subtree that is stopped as a whole, only the top.
   std::vector<Stop> take_stops();
 
   /// Of those below: what workers that have ended left in their own sessions. What has moved to a session of
   /// its own, as daemons do, is not among it.
   std::vector<std::pair<int, Process>> in_background() const;
 
-  /// A signal that ends the job: everything may be asked anew.
+  /// A signal that ends the job: everything may be asked again.
   void begin_ending(int signal);
   /// Who of those below is to get that signal now. Each process is returned once. First a worker's first
   /// process; below one that handles the signal nobody is told before that has ended, since it may need what

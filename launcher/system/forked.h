@@ -31,7 +31,7 @@ void continue_if_stopped(pid_t child);
 /// zombie.
 void reap_soon(pid_t child);
 
-/// Whether the other end of a socket pair has been closed altogether, as by its process's end.
+/// Whether the other end of a socket pair is closed in all processes, as when its process ends.
 bool is_closed(int socket);
 
 /// Reads all that waits in a signalfd.

@@ -17,7 +17,7 @@ bool are_integers(const Field& field) {
   return (field.dtype == DType::i32 || field.dtype == DType::i64) && field.shape.rank() == 1;
 }
 
-/// The model with a head for classes alone. Its config.json is then made anew.
+/// The model with only a classification head. Its config.json is then written again.
 TextModel classifying(TextModel model, std::int64_t classes) {
   const BertHeads heads{.words = false, .next_sentence = false, .classes = classes};
   if (model.heads != heads) model.config.clear();

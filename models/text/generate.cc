@@ -99,7 +99,7 @@ class Batch {
 
 }  // namespace
 
-// Rows that have ended go on with the rest, unseen: what is drawn for the others does not change by that, as
+// Rows that have ended continue with the rest, unseen: that does not change what is drawn for the others, as
 // in transformers.
 std::vector<Tokens> generate(Transformer& network, const std::vector<Tokens>& prompts,
                              const GenerateOptions& options, const TokenArrived& arrived) {

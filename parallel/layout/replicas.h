@@ -1,5 +1,5 @@
-// What ranks are to hold alike, and whether they do: a flipped bit in one rank's memory, or a wrong result,
-// corrupts a run without any other sign.
+// The state that ranks replicate, and whether it is equal: a flipped bit in one rank's memory, or a wrong
+// sum, corrupts a run without any other sign.
 #pragma once
 
 #include "collectives/communicator.h"

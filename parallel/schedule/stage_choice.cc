@@ -136,7 +136,7 @@ void StageChoice::decide(const ModelFactory& factory, const std::shared_ptr<Devi
   describe(chain, times);
 }
 
-// A start with other stages, or another network, chooses anew.
+// A start with other stages, or another network, chooses again.
 bool StageChoice::keep(const std::map<std::string, std::string>& chosen, std::size_t parts) {
   const auto found = chosen.find(kChoice);
   if (found == chosen.end()) return false;

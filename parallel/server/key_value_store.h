@@ -80,7 +80,7 @@ class KeyValueStore {
   std::vector<std::byte> hear(std::int64_t number, const Deadline& deadline);
 
   ServerState state(int server, const Deadline& deadline);
-  /// What `server`'s updates go on from: state() of a server with the same keys. Before the first push.
+  /// What `server`'s updates resume from: state() of a server with the same keys. Before the first push.
   void restore(int server, const NamedTensors& state, std::span<const std::int64_t> applied,
                const Deadline& deadline);
   /// Of all pushes to server 0 so far.

@@ -25,7 +25,7 @@ enum class Op : std::uint8_t {
   say,       ///< number, text: what hear() of that number gives from now on
   hear,      ///< number; waits for say()
   state,     ///< everything that the server holds, between two updates
-  restore,   ///< text, payload as the answer to `state` has them: what updates go on from
+  restore,   ///< text, payload as the answer to `state` has them: what updates resume from
   finish,    ///< this worker makes no more updates; waits for nobody
   settle,    ///< waits until all other workers have finished or are gone
   report,    ///< how far pushes were behind, as text

@@ -18,7 +18,7 @@ struct ServerRules {
   /// async: a worker that has made more updates than this beyond the slowest present one waits with its next
   /// pull (stale synchronous parallel, Ho et al. 2013); unset: nobody waits.
   std::optional<std::int64_t> max_staleness = std::nullopt;
-  /// Without this worker (one that keeps the run's records) nothing goes on; -1: with any that are left.
+  /// The job ends without this worker (which writes the run's records); -1: it continues with any worker.
   int recorder = -1;
 };
 

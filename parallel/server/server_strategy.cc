@@ -49,7 +49,7 @@ void ServerStrategy::load_notes(const std::map<std::string, std::string>& notes)
   applied_.clear();
   std::istringstream text(found->second);
   for (std::string word; std::getline(text, word, ',');) applied_.push_back(parse_integer(word).value_or(0));
-  // Of another number of workers, nobody knows which has seen what: all go on with the slowest.
+  // With another number of workers it is unknown which has seen what: all continue from the slowest.
   const auto workers = static_cast<std::size_t>(context_.communicator.size());
   if (applied_.size() != workers && !applied_.empty())
     applied_.assign(workers, *std::min_element(applied_.begin(), applied_.end()));

@@ -1,6 +1,6 @@
 // Data parallelism with parameters on servers: every worker computes its share of each batch with the whole
 // network, pushes gradients to the servers and pulls parameters. Synchronous: the numbers of
-// make_data_parallel(), bit for bit. Asynchronous: each worker goes on at its own pace. Decision 037.
+// make_data_parallel(), bit for bit. Asynchronous: each worker proceeds at its own pace. Decision 037.
 #pragma once
 
 #include <optional>

@@ -47,7 +47,7 @@ Table::Table(const ServerRules& rules, std::unique_ptr<Updater> updater, Answer 
       device_(make_device("cpu")),
       workers_(static_cast<std::size_t>(rules.workers)) {}
 
-// Who comes back goes on beside the others: they do not wait until it has made up for what it missed.
+// A worker that reconnects continues with the others: they do not wait until it has caught up.
 bool Table::join(int worker) {
   if (worker < 0 || worker >= rules_.workers || at(worker).present) return false;
   Worker& joined = at(worker);

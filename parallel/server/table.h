@@ -75,7 +75,7 @@ class Table {
   void reply(int worker, const Message& request, Message answer);
   void accept(int worker, const Message& request) { reply(worker, request, {}); }
   void refuse(int worker, const Message& request, std::string why);
-  /// Nothing goes on from here.
+  /// The job cannot continue after this.
   void end(const std::string& why);
   void dismiss_all();
   bool may_go_on(const Worker& worker) const;

@@ -94,7 +94,7 @@ class GradientSync : public PassHooks {
   /// Collective. Makes equal what ranks may hold differently between steps; `state` is what updates keep: the
   /// optimizer's, and averages of weights.
   virtual void sync_state(const NamedTensors& state, const Deadline& deadline);
-  /// What ranks hold alike; `state` as in sync_state().
+  /// The state that ranks replicate; `state` as in sync_state().
   virtual Replicas replicas(const NamedTensors& state);
   /// The traffic of a step, for measuring.
   virtual void exchange_alone(const Deadline& deadline) = 0;

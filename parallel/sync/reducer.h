@@ -1,4 +1,4 @@
-// Averages gradients over the ranks while backward goes on. Gradients live in buckets; a bucket whose
+// Averages gradients over the ranks while backward continues. Gradients live in buckets; a bucket whose
 // gradients are all final is divided by the world size and all-reduced, strictly in bucket order on every
 // rank.
 #pragma once

@@ -40,8 +40,8 @@ class LowPrecisionWeights {
  public:
   /// `weight` in `dtype`, without history.
   Tensor get(const Tensor& weight, DType dtype);
-  /// Makes all of them anew when they are next asked for: a step that is recorded must convert its weights
-  /// itself, or its replays would go on with those of the recording.
+  /// Converts all of them again when they are next used: a step that is recorded must convert its weights
+  /// itself, or its replays would use those of the recording.
   void clear();
 
  private:

@@ -1,4 +1,4 @@
-// Deadline arithmetic; saturating, so that "an hour" and "for ever" never overflow.
+// Deadline arithmetic; saturating, so that "an hour" and "forever" never overflow.
 #include "runtime/base/clock.h"
 
 #include <climits>

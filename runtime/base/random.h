@@ -28,7 +28,7 @@ class Generator {
   void uniform(std::span<double> out, double low, double high);
 
   /// As tensor.normal_(mean, deviation) of a contiguous tensor. At least 16 elements: by Box and Muller over
-  /// blocks of 16, the last of which overlaps the one before and is drawn anew; the same within 1e-6 for
+  /// blocks of 16, the last of which overlaps the one before and is drawn again; the same within 1e-6 for
   /// deviation 1, since PyTorch's logarithm and sine depend on the processor. Fewer: in pairs in float64,
   /// whose second half waits for the next such call.
   void normal(std::span<float> out, double mean, double deviation);

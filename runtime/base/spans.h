@@ -54,7 +54,7 @@ class SpanRecorder {
 
   /// Time as the spans have it.
   TimePoint now() const noexcept { return clock_->now(); }
-  /// A span of the calling thread. `name` is copied; `category` must live for ever (a literal). Never throws:
+  /// A span of the calling thread. `name` is copied; `category` must live forever (a literal). Never throws:
   /// without memory the span is dropped.
   void add(std::string_view name, std::string_view category, TimePoint start, TimePoint end,
            double flops = 0) noexcept;

@@ -85,7 +85,7 @@ struct MaskNumbers {
   View step;  ///< i64 [1]
   View rows;  ///< i64 [N]: who the rows are; null data: 0, 1, … The mask has N · k rows along its first
               ///< dimension
-  std::int64_t first = 0;  ///< place in its row of the first element here: above 0 where rows go on elsewhere
+  std::int64_t first = 0;  ///< place in its row of the first element here: above 0 if rows began elsewhere
 };
 
 /// softmax(query · keyᵀ · scale) · value, head by head. Queries [B, G, R, L, E], keys [B, G, S, E], values

@@ -68,9 +68,9 @@ class RunLogger {
   void samples(std::span<const std::int64_t> indices, const RunProgress& at);
   /// Numbers of `step` are not finite: what this rank took in it is written to the logs.
   void bad_loss(std::int64_t step, double loss, const RunProgress& at);
-  /// What this rank took in `step`; empty where that is long ago.
+  /// The samples this rank took in `step`; empty if that is too long ago.
   std::vector<std::int64_t> samples_of(std::int64_t step) const { return spikes_.samples_of(step); }
-  /// The run goes back to an earlier step: rates and losses begin anew.
+  /// The run goes back to an earlier step: rates and losses start over.
   void forget();
   /// Makes what was told so far durable, or gives up waiting: before a checkpoint is written, which should
   /// not be ahead of it. From any thread.

@@ -127,7 +127,7 @@ Job Runner::job_of(int place, const Run& run) const {
   const std::vector<std::string> arguments = arguments_of(run);
   job.command.insert(job.command.end(), arguments.begin(), arguments.end());
   job.command.push_back("--run-dir=" + folder_.run(run.name).string());
-  job.environment.erase("DTRAIN_RESUME");  // what is there is always gone on with
+  job.environment.erase("DTRAIN_RESUME");  // a run that exists is always resumed
   if (!where.gpus.empty()) {
     std::string list;
     for (const std::string& gpu : where.gpus) list += (list.empty() ? "" : ",") + gpu;

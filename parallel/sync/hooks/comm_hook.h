@@ -25,7 +25,7 @@ struct GradBucket {
 };
 
 /// One rank's, used by one thread at a time; the same on all ranks. What it remembers from step to step is
-/// part of the state a run goes on from.
+/// part of the state that a run resumes from.
 class CommHook {
  public:
   virtual ~CommHook() = default;

@@ -79,7 +79,7 @@ class ShardedParameters {
   /// Instead of finish_step() where nothing was exchanged: the gradients are forgotten.
   void drop_step();
 
-  /// What ranks hold alike: parameters that are whole on `all` of them, or the parts of copies.
+  /// What ranks replicate: parameters that are whole on `all` of them, or the shards of replicas.
   Replicas replicas(Communicator& all) const;
 
   /// The traffic of one step, with zeros.

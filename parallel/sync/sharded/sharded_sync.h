@@ -1,6 +1,6 @@
 // Sharded data parallelism (ZeRO, Rajbhandari et al. 2020): every rank computes its share of each batch with
 // the whole network, but keeps the optimizer's state, with the second stage the gradients too, and with the
-// third the parameters, of 1/W of the elements only. docs/parallelism.md has the costs.
+// third the parameters, only for 1/W of the elements. docs/parallelism.md has the costs.
 #pragma once
 
 #include <optional>

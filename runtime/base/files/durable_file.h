@@ -13,7 +13,7 @@
 
 namespace dtrain {
 
-/// Writes all of `bytes` to `fd`, going on after interruptions and short writes. `path` is for the message
+/// Writes all of `bytes` to `fd`, continuing after interruptions and short writes. `path` is for the message
 /// only. Throws SystemError (ENOSPC when the disk is full).
 void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path);
 void write_all(int fd, std::string_view text, const std::filesystem::path& path);

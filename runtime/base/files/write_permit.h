@@ -25,7 +25,7 @@ class WritePermit {
   WritePermit() = default;
   /// That of `word`, which outlives all copies.
   explicit WritePermit(const LeaseWord& word) : word_(&word) {}
-  /// What the launcher granted; for ever where it said nothing. The word stays mapped until the process ends.
+  /// What the launcher granted; unlimited if it set nothing. The word stays mapped until the process ends.
   /// Throws UsageError when the variable is no descriptor, SystemError when that cannot be mapped.
   static WritePermit from(const Environment& environment);
 

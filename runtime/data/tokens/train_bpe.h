@@ -33,7 +33,7 @@ struct LearnedPairs {
 /// The merges, and the order of them, that the BpeTrainer of Hugging Face's tokenizers learns with all bytes
 /// as initial alphabet and kEndOfText as special token: of pairs that occur equally often the one with the
 /// lower numbers goes first. Stops at `vocabulary` tokens or where no pair is left. The result depends on
-/// nothing else. Counts are kept up to date where a pair is joined, not taken anew. Throws UsageError for a
+/// nothing else. Counts are updated where a pair is joined, not counted again. Throws UsageError for a
 /// vocabulary below kLeastVocabulary. `on_token` gets the number of tokens, now and then.
 LearnedPairs learn_pairs(const WordCounts& words, std::int64_t vocabulary,
                          const std::function<void(std::int64_t)>& on_token = {});

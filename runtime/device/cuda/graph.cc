@@ -40,7 +40,7 @@ class CudaGraph final : public Graph {
 
 /// Runs `work` between the begin and the end of a recording, which end however it goes.
 UniqueGraph capture(cudaStream_t stream, const std::function<void()>& work) {
-  // Other threads go on as ever: a watchdog asks for events of earlier calls.
+  // Other threads are not affected: a watchdog asks for events of earlier calls.
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin to record a CUDA graph");
   std::exception_ptr failure;
   try {

@@ -80,11 +80,11 @@ class ModuleNotices {
   ModuleNotices& operator=(const ModuleNotices&) = delete;
 };
 
-/// What emulated GPUs have done. Lives for ever. Throws UsageError as module_symbol().
+/// What emulated GPUs have done. Lives forever. Throws UsageError as module_symbol().
 const DeviceWorkPlugin& module_work();
 
 /// Shows spans as NVTX ranges, which NVIDIA's profilers (nsys profile) put beside what the GPU does; costs
-/// next to nothing while none is attached. Lives for ever. Throws UsageError as module_symbol().
+/// next to nothing while none is attached. Lives forever. Throws UsageError as module_symbol().
 SpanListener& module_profiler();
 
 }  // namespace dtrain::cuda

@@ -5,7 +5,7 @@
 
 namespace dtrain::cuda {
 
-/// Lives for ever. Ranges are in the domain "dtrain", nested on the thread of their span.
+/// Lives forever. Ranges are in the domain "dtrain", nested on the thread of their span.
 SpanListener& nvtx_ranges();
 
 }  // namespace dtrain::cuda

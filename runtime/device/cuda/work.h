@@ -5,7 +5,7 @@
 
 namespace dtrain::cuda {
 
-/// Lives for ever.
+/// Lives forever.
 const DeviceWorkPlugin& work_part();
 
 }  // namespace dtrain::cuda

@@ -120,7 +120,7 @@ PhaseTimes phases_of(const json& record) {
   return times;
 }
 
-/// The mean of `before`, over `weight` steps, and `next`, over `steps`. Those of other workers begin anew.
+/// The mean of `before`, over `weight` steps, and `next`, over `steps`. Those of other workers start over.
 double merge(PhaseTimes& before, double weight, PhaseTimes next, double steps) {
   if (before.parts != next.parts || before.ranks != next.ranks) {
     before = std::move(next);
@@ -145,7 +145,7 @@ bool MetricsReader::record(std::string_view text) {
     return false;
   }
   if (!record.is_object()) return false;
-  // What a start still wrote when the next one had gone on without it is no part of the run.
+  // What a start wrote after the next one had taken over is not part of the run.
   const double start = count(record, "start").value_or(newest_start_);
   if (start < newest_start_) return true;
   newest_start_ = start;

@@ -20,8 +20,8 @@ struct GradScalerOptions {
   double least_scale = 1.0 / 16384;
 };
 
-/// A guard that goes on: a step whose gradients overflow is skipped, and the scale halved. A step: backward
-/// from scale_seed(), all-reduce, unscale(), optimizer.step(), update().
+/// A guard that does not stop the run: a step whose gradients overflow is skipped, and the scale halved.
+/// A step: backward from scale_seed(), all-reduce, unscale(), optimizer.step(), update().
 class GradScaler final : public UpdateGuard {
  public:
   /// Throws UsageError for options that make no sense.

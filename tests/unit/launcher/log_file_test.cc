@@ -63,7 +63,7 @@ TEST_F(Fifo, HoldsTheWorkerBackUntilItCountsAsStalled) {
   file.append(std::string(2 << 20, 'x'));
   EXPECT_TRUE(file.full());
   clock_.advance(LogFile::kStall);
-  EXPECT_FALSE(file.full()) << "the worker is not to wait for ever";
+  EXPECT_FALSE(file.full()) << "the worker is not to wait forever";
   file.append("more");
   EXPECT_THAT(file.take_news().value_or(""),
               HasSubstr("log cannot be written to: it accepts no more output"));

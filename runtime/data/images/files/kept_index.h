@@ -1,6 +1,6 @@
-// An index of many files, kept for the next start together with what it was made from: it is used again as
-// long as none of that has changed. Only ever a shortcut: whatever goes wrong with it, the index is made
-// anew.
+// An index of many files, kept for the next start together with what it was made from: it is reused as
+// long as none of that has changed. It is only a shortcut: if anything is wrong with it, the index is built
+// again.
 #pragma once
 
 #include <cstdint>

@@ -159,7 +159,7 @@ class PictureShards final : public PictureFiles {
       TarReader archive(shards_[i]);
       Grouping grouping(archive, shards_[i], static_cast<std::int32_t>(i), fields, places_);
       archive.for_each([&](const TarMember& member) { grouping.add(member); });
-      grouping.finish();  // a sample does not go on in the next shard
+      grouping.finish();  // a sample does not continue in the next shard
     }
     if (places_.empty()) throw DataError(shards_.front(), -1, "at least one sample in the shards", "none");
   }

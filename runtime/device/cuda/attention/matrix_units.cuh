@@ -1,5 +1,5 @@
 // The GPU's matrix units (compute capability 8.0 on) for elements of 16 bits: a warp multiplies 16 x 16 by 16
-// x 8 and adds to f32; and copies into shared memory that go on while it does. Named after what they do; the
+// x 8 and adds to f32; and copies into shared memory that run at the same time. Named after what they do; the
 // instructions are those of the PTX ISA, "mma.m16n8k16", "ldmatrix" and "cp.async", whose spread of elements
 // over lanes is used: lane 4 r + c of a warp has the neighbours 2 c, 2 c + 1 of row r.
 #pragma once
