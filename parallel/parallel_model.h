@@ -1,6 +1,6 @@
 // Every form of parallelism that updates on its ranks: a schedule (when forward and backward run), a gradient
 // sync (how ranks that hold the same share gradients and the update) and a layout (what of the network is
-// here, and who has the rest). forms.h puts them together.
+// here, and which rank has the rest). forms.h puts them together.
 #pragma once
 
 #include <memory>

@@ -121,7 +121,7 @@ struct StrategyTraits {
   /// Whether every rank takes each step with all others. Without (an asynchronous server) nothing in a step
   /// may be collective, and losses and stop requests stay this rank's.
   bool in_step = true;
-  /// Whether ranks other than 0 hold what nobody else does. Then every rank saves and loads its part, and all
+  /// Whether ranks other than 0 hold unique state. Then every rank saves and loads its part, and all
   /// of them must see the run's folder; without, rank 0 alone does, and hands to the others what they need.
   bool sharded = false;
   /// Whether every rank holds the whole state after sync_state(), so that held() gives the same on each.
@@ -134,9 +134,9 @@ struct StrategyTraits {
   bool sync_state_alters_steps = false;
 };
 
-/// What a strategy says of itself, for people and for the run's records.
+/// A strategy's description of itself, for people and for the run's records.
 struct StrategyReport {
-  /// What it decided that nobody had asked for, and how to ask for it. Lines without the last newline; on
+  /// Its own decisions, and how to set them. Lines without the last newline; on
   /// rank 0; empty: nothing.
   std::string plan = {};
   /// The same as option → value, on every rank: what a later start of the run finds in

@@ -1,4 +1,4 @@
-// A listening socket that anyone can reach: each who connects is served on their own, a bounded number at a
+// A listening socket that anyone can reach: each connection is served separately, a bounded number at a
 // time, each for a bounded time; only those get in who prove themselves and are admitted.
 #pragma once
 
@@ -63,7 +63,7 @@ class Acceptor {
 
   /// A peer that sees its connection closed has been counted. From any thread.
   AcceptorCounts counts() const noexcept;
-  /// It has run out of descriptors and accepts nobody for a moment.
+  /// It has run out of descriptors and accepts no connection for a moment.
   bool starved() const noexcept { return accepting_again_.has_value(); }
   /// "rejected 3 unauthenticated connections on 10.0.0.1:29500; the last was 10.0.0.9:4711: a hello of
   /// impossible length"; empty when there were none.

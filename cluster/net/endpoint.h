@@ -86,8 +86,8 @@ struct Listener {
 Listener listen_on(const std::string& host, std::uint16_t port, const Deadline& deadline);
 
 /// As listen_on with port 0, but for a socket that will be closed and opened again by another program: picks
-/// a port below the range that the kernel hands to outgoing connections, so that nobody gets it by accident
-/// in between.
+/// a port below the range that the kernel hands to outgoing connections, so that no program gets it by
+/// accident in between.
 Listener listen_on_lasting_port(const std::string& host, const Deadline& deadline);
 
 /// Takes over a socket that is already bound and listening (inherited from a launcher); makes it

@@ -8,9 +8,9 @@ namespace dtrain {
 /// What the tcp backend does for each message. In every case both ends of a connection have proved to each
 /// other that they belong to the job before a byte of a message moves.
 enum class Protection {
-  none,          ///< nothing more: for networks that nobody else can send into
+  none,          ///< nothing more: for networks into which only the job can send
   authenticate,  ///< what was changed, replayed, left out or reordered on the way is refused
-  encrypt        ///< and nobody else can read it
+  encrypt        ///< and no one else can read it
 };
 
 /// "none", "authenticate", "encrypt"

@@ -23,7 +23,7 @@ struct LeadershipOptions {
   std::uint64_t instance_id = 0;  ///< this launcher's; not 0
   std::string host;               ///< this launcher's machine, for people
   Duration lease = std::chrono::seconds(4);
-  Endpoint meeting_point{};    ///< where newcomers look for the leader; port 0: nobody is told
+  Endpoint meeting_point{};    ///< where newcomers look for the leader; port 0: none
   StoreClientOptions store{};  ///< to tell them
 };
 

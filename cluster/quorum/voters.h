@@ -35,7 +35,7 @@ struct VoteRequest {
 };
 
 struct VoteAnswer {
-  bool granted = false;            ///< nobody of a lower term is followed from now on, but for a probe
+  bool granted = false;            ///< from now on no leader of a lower term is followed, except for a probe
   std::uint64_t instance_id = 0;   ///< who answers
   std::uint64_t current_term = 0;  ///< the highest term that has been granted or followed
   Duration heard_ago{};            ///< since the leader before last answered; with granted

@@ -19,7 +19,7 @@ struct JobRules {
   int min_nodes = 1, max_nodes = 1;
   int spares = 0;  ///< standby launchers, one of which replaces a lost node; in a job of fixed size
   int max_restarts = 0;
-  Duration join_timeout = std::chrono::seconds(600);  ///< until the first round; then who is missing is named
+  Duration join_timeout = std::chrono::seconds(600);  ///< until the first round; then missing nodes are named
   Duration last_call = std::chrono::seconds(30);      ///< how long MIN nodes wait for MAX
   Duration lease = std::chrono::seconds(4);  ///< a node that hears no answer for this long ends its workers
   Duration lost_after = std::chrono::seconds(6);     ///< without a heartbeat

@@ -106,7 +106,7 @@ struct Over {  ///< the job has ended on every node that is left
 };
 struct Refused {  ///< this launcher cannot take part
   std::string why;
-  bool unreachable = false;  ///< nobody refused it: the rendezvous was never reached
+  bool unreachable = false;  ///< it was not refused: the rendezvous was never reached
 };
 struct LeaseLost {  ///< the leader has not answered in time: end everything at once
   std::string why;

@@ -1,4 +1,4 @@
-// How much a store keeps, so that nobody fills its host's memory.
+// How much a store keeps, so that no client can fill its host's memory.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What the store knows and who waits for what: the server's logic without sockets, clocks or threads. Every
+// The store's keys and the waits for them: the server's logic without sockets, clocks or threads. Every
 // operation costs what it touches: setting a key wakes its waiters only, a client that leaves pays for its
 // own waits only.
 #pragma once

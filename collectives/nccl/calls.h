@@ -53,7 +53,7 @@ class Calls {
 
  private:
   /// What the watchdog sees of a call: that NCCL has taken it, then its end on the GPU. A call that went
-  /// wrong on its way is nobody's concern any more.
+  /// wrong on its way no longer matters.
   struct Settling {
     std::mutex mutex;
     bool taken = false;

@@ -1,4 +1,4 @@
-// Who offers what to whom, told through the store: NCCL cannot receive from anyone. What is offered then goes
+// Offers of messages, announced through the store: NCCL cannot receive from anyone. What is offered then goes
 // through NCCL as any message does.
 #pragma once
 

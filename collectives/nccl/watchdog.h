@@ -1,4 +1,4 @@
-// Watches over the calls an NCCL group has queued, which nobody waits for on the host: a lost peer would
+// Watches over the calls an NCCL group has queued, for which the host does not wait: a lost peer would
 // leave them on the GPU forever. One thread looks at the oldest call that is not done; when it fails,
 // disagrees with the other ranks' or takes too long, the group ends, and with it every wait on the GPU.
 #pragma once
@@ -41,7 +41,7 @@ class Watchdog {
 
   /// A call may stay at the head of the queue for `timeout`. `log` outlives the watchdog.
   Watchdog(Parts parts, std::string name, Duration timeout, Log& log);
-  /// Stops watching; calls still under way are nobody's concern any more.
+  /// Stops watching; calls still under way no longer matter.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;

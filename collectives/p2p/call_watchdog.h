@@ -37,7 +37,7 @@ class CallWatchdog final : public Watchdog {
   /// Why the group ends when `happened` says that it broke but not through whom: the published
   /// failure, else the ranks whose records do not show them in this call or whose processes have ended.
   PeerFailure accuse(const std::string& happened);
-  /// A failure of this call that blames `rank` (-1: nobody in particular).
+  /// A failure of this call that blames `rank` (-1: no rank in particular).
   PeerFailure blame(int rank, std::string what) const;
 
  private:

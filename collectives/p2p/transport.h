@@ -88,7 +88,7 @@ class OobKv {
 
 struct Endpoints;
 
-/// Who is in a group, and who is known to be gone.
+/// The members of a group, and which are known to be gone.
 class Members {
  public:
   virtual ~Members() = default;

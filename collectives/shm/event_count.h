@@ -18,7 +18,7 @@ class EventCount {
   /// `memory` is aligned to a cache line.
   explicit EventCount(std::byte* memory) noexcept : state_(reinterpret_cast<State*>(memory)) {}
 
-  /// After a sequentially consistent store of what there is to look at. Costs a look where nobody sleeps.
+  /// After a sequentially consistent store of what changed. Costs one load if no thread sleeps.
   void notify() noexcept {
     if (std::atomic_ref(state_->asleep).load(std::memory_order_seq_cst) != 0) wake();
   }

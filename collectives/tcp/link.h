@@ -21,7 +21,7 @@ class Link {
   int fd() const noexcept { return stream_.fd(); }
   bool sends() const noexcept { return !outgoing_.empty(); }
   bool expects() const noexcept { return !expected_.empty(); }
-  /// The next frame is here, and nobody expected it when it came.
+  /// The next frame has arrived before a receive was posted for it.
   bool holds_frame() const noexcept { return stream_.has_front(); }
   /// Some bytes have been read and not been taken; the kernel knows of them no more.
   bool holds_bytes() const noexcept { return stream_.holds_bytes(); }

@@ -53,8 +53,8 @@ class ThreadGroup {
 /// Thread-safe. Names may be used again once all ranks of a group have met.
 class ThreadRendezvous {
  public:
-  /// Collective over the ranks of the group: returns when all have come. Throws PeerError naming who has not
-  /// when `deadline` passes, UsageError where two come as one rank, or expect other sizes or algorithms.
+  /// Collective over the ranks of the group: returns when all have arrived. Throws PeerError naming who has
+  /// not when `deadline` passes, UsageError where two come as one rank, or expect other sizes or algorithms.
   std::shared_ptr<ThreadGroup> join(const std::string& name, int rank, int size, const std::string& host,
                                     const Locality& locality, const Deadline& deadline);
 

@@ -11,7 +11,7 @@ namespace dtrain::launcher {
 class MemoryFolder {
  public:
   /// Makes a folder for this user alone in `memory` (a tmpfs), and removes those of launchers that are gone.
-  /// path() is empty when none can be made: only who needs it should complain.
+  /// path() is empty when none can be made: only a worker that needs it should complain.
   explicit MemoryFolder(const std::string& memory = "/dev/shm");
   /// Removes it with all that is in it.
   ~MemoryFolder();

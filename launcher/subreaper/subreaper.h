@@ -20,7 +20,7 @@ struct WorkerGroup {
   Inherited inherited;
   std::vector<std::string> scratch_folders;  ///< removed by the subreaper when the launcher is killed
   Lease* lease = nullptr;                    ///< no worker outlives it; nullptr: there are no other nodes
-  std::span<char> title;  ///< the process's argv memory, overwritten so that nobody takes it for a launcher
+  std::span<char> title;  ///< the process's argv memory, overwritten so that it is not taken for a launcher
 };
 
 /// The launcher's end of a subreaper. Reading 0 bytes from `socket` means that subreaper and guard have

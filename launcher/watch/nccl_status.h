@@ -12,7 +12,7 @@ namespace dtrain::launcher {
 /// Where it answers unless NCCL_RAS_ADDR says otherwise.
 inline constexpr const char* kNcclMonitor = "localhost:28028";
 
-/// The state of all communicators, in lines; empty where nobody answers at `address`, "host:port". Blocks at
+/// The state of all communicators, in lines; empty if nothing answers at `address`, "host:port". Blocks at
 /// most until `deadline`.
 std::vector<std::string> nccl_status(const std::string& address, const Deadline& deadline);
 

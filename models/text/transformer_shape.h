@@ -14,7 +14,7 @@ namespace dtrain {
 
 /// Whose architecture it is, which decides what its tensors are called in published files.
 enum class TransformerFamily {
-  own,    ///< GPT-2's blocks with the exact gelu and PyTorch's initial values; published by nobody
+  own,    ///< GPT-2's blocks with the exact gelu and PyTorch's initial values; has no published format
   gpt2,   ///< Radford et al. 2019
   llama,  ///< Touvron et al. 2023, and Qwen2
   bert,   ///< Devlin et al. 2018

@@ -86,7 +86,7 @@ class KeyValueStore {
   /// Of all pushes to server 0 so far.
   UpdateDelays delays(const Deadline& deadline);
 
-  /// No more pushes come from here: nobody waits for this worker any more.
+  /// No more pushes come from here: the servers no longer wait for this worker.
   void finish(const Deadline& deadline);
   /// Waits until all other workers have finished or gone.
   void wait_for_others(const Deadline& deadline);

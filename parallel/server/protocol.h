@@ -26,7 +26,7 @@ enum class Op : std::uint8_t {
   hear,      ///< number; waits for say()
   state,     ///< everything that the server holds, between two updates
   restore,   ///< text, payload as the answer to `state` has them: what updates resume from
-  finish,    ///< this worker makes no more updates; waits for nobody
+  finish,    ///< this worker makes no more updates; does not wait
   settle,    ///< waits until all other workers have finished or are gone
   report,    ///< how far pushes were behind, as text
   leave,     ///< this worker goes, and all is well

@@ -54,7 +54,7 @@ class DataParallel {
   void sync_buffers(const Deadline& deadline);
 
   const Reducer& reducer() const noexcept { return *reducer_; }
-  /// A reducer of the same slots and options whose buckets nobody computes: to measure the exchange alone.
+  /// A reducer of the same slots and options whose buckets are not computed: to measure only the exchange.
   std::unique_ptr<Reducer> make_idle_reducer() const;
 
  private:

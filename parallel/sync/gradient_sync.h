@@ -20,7 +20,7 @@ namespace dtrain {
 
 class ShardedParameters;
 
-/// Who has the optimizer's state and updates by it.
+/// Which rank has the optimizer's state and updates with it.
 enum class OptimizerState {
   everywhere,   ///< every rank, all of it
   partitioned,  ///< of each parameter one rank, which hands what it updates to the others

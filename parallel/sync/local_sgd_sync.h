@@ -22,7 +22,7 @@ class LocalSgdSync final : public GradientSync {
   void finish(const Deadline& deadline) override;
   void take_update(bool exchange, const Deadline& deadline) override;
   void sync_state(const NamedTensors& state, const Deadline& deadline) override;
-  /// Nobody's state is held twice between two averages.
+  /// Nothing is replicated between two averages.
   Replicas replicas(const NamedTensors& /*state*/) override { return {}; }
   void exchange_alone(const Deadline& deadline) override { average_parameters(deadline); }
 

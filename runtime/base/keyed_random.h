@@ -1,5 +1,5 @@
 // Random numbers that are a function of their key alone: the same for any number of threads, in any order of
-// calls, after any restart. Counter-based, so that a generator nobody draws from costs nothing.
+// calls, after any restart. Counter-based, so that an unused generator costs nothing.
 #pragma once
 
 #include <array>

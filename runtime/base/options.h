@@ -33,9 +33,9 @@ struct OneOf {
 };
 using OptionValues = std::variant<AnyText, WholeNumber, RealNumber, OneOf>;
 
-/// Who must agree on the value of an option.
+/// Which processes must agree on the value of an option.
 enum class Agreement {
-  own,       ///< nobody: it is each worker's own
+  own,       ///< none: each worker has its own value
   job,       ///< all workers of a job
   noted,     ///< and a start of a run that changes it says so
   identity,  ///< and all starts of a run: a checkpoint is resumed only with the same

@@ -1,5 +1,5 @@
 // Where time goes, as named spans: what `dtrain bench step` adds up and what a trace draws. Code that can be
-// timed borrows a SpanRecorder pointer; null, the default, means nobody asks and costs one comparison.
+// timed borrows a SpanRecorder pointer; null, the default, records nothing and costs one comparison.
 #pragma once
 
 #include <atomic>
@@ -48,7 +48,7 @@ class SpanRecorder {
   /// while they are.
   void set_recording(bool recording) noexcept { recording_.store(recording, std::memory_order_relaxed); }
   bool recording() const noexcept { return recording_.load(std::memory_order_relaxed); }
-  /// Who hears of every scope, recording or not; borrowed, null: nobody. To be set before there is a scope.
+  /// Is told of every scope, recording or not; borrowed, null: none. To be set before there is a scope.
   void set_listener(SpanListener* listener) noexcept { listener_ = listener; }
   SpanListener* listener() const noexcept { return listener_; }
 

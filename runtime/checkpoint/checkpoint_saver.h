@@ -48,7 +48,7 @@ struct CheckpointSaverOptions {
 class CheckpointSaver {
  public:
   /// `store` and `log` are borrowed; with several shards the store has begun to write (begin_writing, or
-  /// write_for where it is not number 0's). Nobody else uses it for writing while the saver lives. Null: a
+  /// write_for where it is not number 0's). No one else may use it for writing while the saver lives. Null: a
   /// rank that saves nothing, and only waits with the others in drain().
   CheckpointSaver(CheckpointStore* store, Log& log, CheckpointSaverOptions options = {});
   /// Waits for the write in flight, however long the disk takes; a failure that nobody heard of goes to the

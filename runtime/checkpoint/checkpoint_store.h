@@ -23,8 +23,8 @@ namespace dtrain {
 
 /// What one process saves: borrowed views, see NamedView. `model` holds state_dict names only; `optimizer`
 /// names are "<parameter>.<state>", e.g. "conv1.weight.momentum_buffer". Together the snapshots of all shards
-/// hold each element of each tensor exactly once; who has nothing to save has empty lists. How a job is cut
-/// decides only the parts:
+/// hold each element of each tensor exactly once; a rank with nothing to save has empty lists. How a job is
+/// cut decides only the parts:
 ///
 ///  - Data parallelism (DDP): rank 0 has everything whole, the others nothing. One file, as without shards.
 ///  - ZeRO, FSDP: each rank has a range of each flattened parameter: TensorShard::elements.

@@ -24,7 +24,7 @@ inline constexpr Duration kReadPatience = std::chrono::seconds(3);
 /// then the last SystemError is thrown, saying how often it was tried. Any other exception passes at once.
 void with_patience(const std::function<void()>& attempt);
 
-/// Thread-safe as long as nobody calls release(). Moves only.
+/// Thread-safe as long as release() is not called. Moves only.
 class InputFile {
  public:
   /// Opens `path`. Throws DataError when there is no regular file, SystemError when it cannot be opened.

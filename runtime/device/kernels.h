@@ -97,7 +97,7 @@ struct AttentionRule {
   std::int64_t first_query = 0;
 };
 
-/// What else decides who sees whom. Null data: everything is seen. A query that sees no key gives 0.
+/// What else decides which keys a query sees. Null data: all of them. A query that sees no key gives 0.
 struct AttentionMasks {
   View bias;  ///< [B, G, R, L, S], any strides, f32 (f64 for f64): added to the scaled scores. Where it is -∞
               ///< for all keys the result is NaN

@@ -50,7 +50,7 @@ class DeviceNumbers {
 
  private:
   const float* skip_;
-  float* not_finite_;  ///< null: nobody asks
+  float* not_finite_;  ///< null: not needed
   const std::int64_t* skipped_;
   const double* changes_;
 };

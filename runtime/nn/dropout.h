@@ -1,4 +1,4 @@
-// Dropout (Srivastava et al. 2014) whose masks do not depend on who computes them.
+// Dropout (Srivastava et al. 2014) whose masks do not depend on which rank computes them.
 #pragma once
 
 #include <cstdint>

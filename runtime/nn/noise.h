@@ -1,4 +1,4 @@
-// Random numbers in a network's forward that do not depend on who computes them, as Dropout's masks do not.
+// Random numbers in a network's forward that do not depend on which rank computes them, like Dropout's masks.
 #pragma once
 
 #include "runtime/nn/dropout.h"

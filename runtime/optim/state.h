@@ -17,7 +17,7 @@ class SavedState {
   /// A copy of "<parameter>.<quantity>" with `like`'s shape, dtype and device; undefined when it is not
   /// there. Throws UsageError for another shape.
   Tensor take(std::string_view parameter, std::string_view quantity, const Tensor& like);
-  /// Throws UsageError naming what nobody took.
+  /// Throws UsageError naming what was not taken.
   void check_all_taken() const;
 
  private:

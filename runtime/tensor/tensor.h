@@ -235,7 +235,7 @@ class Tensor {
   bool shares_storage(const Tensor& other) const;
   /// The memory behind this and all its views.
   const std::shared_ptr<Storage>& shared_storage() const { return storage(); }
-  /// True when this handle is the only one to memory that nobody else can see, so that it may be reused.
+  /// True when this handle is the only one to memory that is not visible elsewhere, so that it may be reused.
   bool is_sole_owner() const noexcept;
   /// Another view of the same memory, without history; `data` lies inside it.
   Tensor alias(void* data, const Dims& shape, const Dims& strides) const;

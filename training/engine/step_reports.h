@@ -79,7 +79,7 @@ class StepReports {
   int shares_;
   Tensor values_;  ///< f64: loss, stop, save, corrupted, loss scale, skipped steps, overflow
   std::unique_ptr<Work> work_;
-  std::vector<std::shared_ptr<double>> slots_;  ///< pinned; nobody else holds a free one
+  std::vector<std::shared_ptr<double>> slots_;  ///< pinned; a free one has no other owner
   std::deque<Posted> posted_;                   ///< oldest first
 };
 

@@ -28,7 +28,7 @@ class Tracer {
   bool wanted() const noexcept { return request_.has_value(); }
   /// From now on `listener`, borrowed, hears of the spans of every step. Before spans() is asked.
   void set_listener(SpanListener& listener) noexcept;
-  /// Where spans go; null when nobody wants them.
+  /// Where spans go; null when they are not wanted.
   SpanRecorder* spans() noexcept { return wanted() || spans_.listener() != nullptr ? &spans_ : nullptr; }
 
   /// Tells where the run is: its folder, which may not exist on this machine (then --trace auto warns and

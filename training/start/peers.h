@@ -34,7 +34,7 @@ class WorkerRendezvous {
   WorkerRendezvous(const Placement& placement, Backend backend, const Environment& environment,
                    Duration timeout, Log& log, const ServerRole& role);
 
-  /// Null where nobody needs it.
+  /// Null if it is not needed.
   Store* store() const noexcept { return store_.get(); }
   const std::string& master() const noexcept { return master_; }
   /// The job's secret; on loopback, where none was given, this user's own.

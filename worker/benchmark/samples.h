@@ -1,4 +1,4 @@
-// Times that were measured again and again, and what one says of them.
+// Repeated measurements of times, and their statistics.
 #pragma once
 
 #include <utility>

@@ -34,7 +34,7 @@ bool same_secret(std::string_view expected, std::string_view given);
 
 class LivePages {
  public:
-  /// `token`: who does not know it gets nothing.
+  /// `token`: requests without it are rejected.
   LivePages(const std::vector<std::filesystem::path>& runs, std::string token);
 
   /// The page at "/", its data at "/data.json" (204: nothing new after `request.after`), 404 elsewhere; 403

@@ -32,7 +32,7 @@ Tensor record_constant(std::string_view name, Tensor result, std::initializer_li
 /// What a loss function returns of its elements.
 Tensor reduced(const Tensor& losses, LossReduction reduction);
 
-/// grad where gate > 0, else 0; recorded as a linear function of `grad`. Writes over `grad` when nobody else
+/// grad where gate > 0, else 0; recorded as a linear function of `grad`. Writes over `grad` when no one else
 /// sees it.
 Tensor relu_grad(Tensor grad, const Tensor& gate);
 

@@ -1,5 +1,5 @@
 // The right to write where another process may have taken over: until when it lasts stands in a word of
-// memory that the grantor shares with those who write. It needs nobody's help to end.
+// memory that the grantor shares with those who write. It ends without anyone's help.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ inline constexpr const char* kLeaseVariable = "DTRAIN_LEASE_FD";
 /// A copy is the same right. Thread-safe.
 class WritePermit {
  public:
-  /// For ever: nobody else could be writing.
+  /// Unlimited: no other process can be writing.
   WritePermit() = default;
   /// That of `word`, which outlives all copies.
   explicit WritePermit(const LeaseWord& word) : word_(&word) {}

@@ -18,7 +18,7 @@ class PictureFiles {
   virtual ~PictureFiles() = default;
 
   virtual std::int64_t size() const noexcept = 0;
-  /// The classes' names, in the order of their numbers; where nobody named them, the numbers.
+  /// The classes' names, in the order of their numbers; if they have no names, the numbers.
   virtual const std::vector<std::string>& classes() const noexcept = 0;
   virtual std::int64_t label(std::int64_t index) const noexcept = 0;
   /// Where picture `index` is, for people: its file, of a shard with the offset: "s.tar:1024".

@@ -1,5 +1,5 @@
-// Memory for what a graph records: addresses that nobody else is given while the graph lives. Knows no CUDA:
-// where segments come from is told, so that it is tested without a GPU.
+// Memory for what a graph records: addresses that are not given out again while the graph lives. Knows no
+// CUDA: where segments come from is told, so that it is tested without a GPU.
 #pragma once
 
 #include <cstddef>
