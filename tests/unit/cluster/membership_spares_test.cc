@@ -120,7 +120,7 @@ TEST(Spares, AreUsedAtTheStartForANodeThatDoesNotCome) {
 
 TEST(Spares, MoreThanAreMeantAreRefused) {
   Job job = with_spare();
-  EXPECT_THAT(job.join(14, offer_of({})).refused, HasSubstr("4 of 4 nodes are here"));
+  EXPECT_THAT(job.join(14, offer_of({})).refused, HasSubstr("4 of 4 nodes have joined"));
   EXPECT_THAT(job.join(15, offer_of(4)).refused, HasSubstr("0 to 3, the last 1 of them spares"));
   EXPECT_THAT(job.join(16, offer_of(3)).refused, HasSubstr("node_rank 3 is taken"));
 }

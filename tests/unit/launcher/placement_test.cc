@@ -160,7 +160,8 @@ TEST(NodePlacement, AServiceCalledMasterIsNoPort) {
   EXPECT_EQ(placement_of({"p"}, pod).master_port, 0);
   const NodePlacement many = placement_of({"--nnodes=2", "--node_rank=1", "--master_addr=head"}, pod);
   EXPECT_EQ(many.master_port, 29500);
-  EXPECT_THAT(how(many, "master_port"), HasSubstr("MASTER_PORT=tcp://10.0.0.7:80 is Kubernetes'"));
+  EXPECT_THAT(how(many, "master_port"),
+              HasSubstr("MASTER_PORT=tcp://10.0.0.7:80 is a variable of a Kubernetes service"));
   EXPECT_THAT(complaint([] {
                 placement_of({"--nnodes=2", "--node_rank=1", "--master_addr=head"}, {{"MASTER_PORT", "x"}});
               }),
