@@ -267,7 +267,7 @@ class Faults : public testing::TestWithParam<Case> {
     const auto verdicts = run(scenario);
     for (const auto& verdict : verdicts) {
       EXPECT_THAT(verdict,
-                  AllOf(HasSubstr("different things"), HasSubstr(one), HasSubstr(other), HasSubstr("#3")));
+                  AllOf(HasSubstr("different calls"), HasSubstr(one), HasSubstr(other), HasSubstr("#3")));
     }
   }
 };

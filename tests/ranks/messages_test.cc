@@ -321,7 +321,7 @@ TEST_P(Disagreements, ShowBothSidesOnEveryRank) {
   for (const auto& one : cases) {
     SCOPED_TRACE(one.scenario);
     for (const auto& verdict : run(one.scenario))
-      EXPECT_THAT(verdict, AllOf(HasSubstr("different things"), HasSubstr(one.one), HasSubstr(one.other)));
+      EXPECT_THAT(verdict, AllOf(HasSubstr("different calls"), HasSubstr(one.one), HasSubstr(one.other)));
   }
 }
 

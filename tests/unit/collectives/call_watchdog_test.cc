@@ -97,7 +97,7 @@ TEST_F(CallWatchdogTest, FindsTheRankThatDisagreesWhereverItIs) {
     ADD_FAILURE() << "nobody was found";
   } catch (const GroupEnds& end) {
     EXPECT_EQ(end.failure.rank, 60);
-    EXPECT_THAT(end.failure.what, HasSubstr("different things"));
+    EXPECT_THAT(end.failure.what, HasSubstr("different calls"));
   }
 }
 
