@@ -140,34 +140,46 @@ heal() {
   ip -n "$switch" link set "port$i" up
 }
 
-# end_all NAMESPACE SIGNAL: once.
+# end_all SIGNAL PIDS: once; those that have ended meanwhile are no error.
 end_all() {
-  local pids
-  pids=$(ip netns pids "$1" 2>/dev/null) || true
   # shellcheck disable=SC2086
-  [ -z "$pids" ] || kill -s "$2" $pids 2>/dev/null || true
+  [ -z "$2" ] || kill -s "$1" $2 2>/dev/null || true
 }
 
 kill_host() {
-  local i tries
+  local i tries pids
   i=$(host "${1:-}")
   for ((tries = 0; tries < 20; ++tries)); do
-    [ -n "$(ip netns pids "$lab-h$i")" ] || return 0
-    end_all "$lab-h$i" KILL
+    pids=$(ip netns pids "$lab-h$i")
+    [ -n "$pids" ] || return 0
+    end_all KILL "$pids"
     sleep 0.01
   done
 }
 
+# What runs in the network namespace with this inode number, which need not have a name any more.
+pids_in() { find /proc/[0-9]*/ns/net -maxdepth 0 -lname "net:\[$1\]" 2>/dev/null | awk -F/ '{ print $3 }'; }
+
+# remove NAMESPACE: its name goes first, so that no command enters it while what runs there is ended; the open
+# descriptor keeps the namespace, and so its inode number, until all of that is gone.
+remove() {
+  local held inode tries pids
+  exec {held}<"/run/netns/$1"
+  inode=$(stat -Lc %i "/run/netns/$1")
+  ip netns del "$1"
+  for ((tries = 0; tries < 40; ++tries)); do
+    pids=$(pids_in "$inode") || true
+    [ -n "$pids" ] || break
+    if ((tries == 0)); then end_all TERM "$pids"; elif ((tries >= 20)); then end_all KILL "$pids"; fi
+    sleep 0.05
+  done
+  exec {held}<&-
+}
+
 stop() {
-  local ns tries
+  local ns
   for ns in $(ip netns list | awk -v lab="$lab" '$1 ~ "^" lab "-(h[0-9]+|switch)$" { print $1 }'); do
-    end_all "$ns" TERM
-    for ((tries = 0; tries < 40; ++tries)); do
-      [ -n "$(ip netns pids "$ns")" ] || break
-      sleep 0.05
-      [ "$tries" -lt 20 ] || end_all "$ns" KILL
-    done
-    ip netns del "$ns"
+    remove "$ns"
   done
   rm -f "$hosts_file"
   say "stopped"

@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include <filesystem>
+#include <thread>
 
 #include "runtime/base/clock.h"
 #include "tests/support/temp_dir.h"
@@ -58,14 +59,20 @@ TEST(NetnsLab, HostsReachEachOtherUntilOneIsCut) {
 
 TEST(NetnsLab, StoppingEndsWhatRunsOnItsHosts) {
   if (const auto why = NetnsLab::unavailable()) GTEST_SKIP() << *why;
-  RunResult sleeper;
-  {
-    std::optional<NetnsLab> lab(1);
-    RunOptions options;
-    options.while_running = [&](pid_t) { lab.reset(); };
-    sleeper = run(lab->command(0, {"bash", "-c", "sleep 100 & wait"}), options);
-  }
-  EXPECT_NE(sleeper.exit_code, 0);
+  const TempDir folder;
+  const std::string started = (folder / "started").string();
+  std::optional<NetnsLab> lab(1);
+  RunOptions options;
+  options.while_running = [&](pid_t) {
+    const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+    while (!deadline.expired() && !std::filesystem::exists(started))
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    lab.reset();
+  };
+  const RunResult sleeper =
+      run(lab->command(0, {"bash", "-c", "sleep 100 & touch \"$0\"; wait", started}), options);
+  EXPECT_TRUE(std::filesystem::exists(started));
+  EXPECT_EQ(sleeper.exit_code, 128 + SIGTERM) << sleeper.err;
 }
 
 TEST(SlurmLab, RunsTasksOnItsNodesAndLeavesNothing) {
