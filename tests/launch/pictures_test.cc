@@ -102,7 +102,7 @@ TEST_F(PictureRuns, WithPyTorchsDrawsARunResumesInMidEpoch) {
   EXPECT_THAT(refused(1, "--virtual-workers=2"),
               AllOf(HasSubstr("--like-torchvision"), HasSubstr("--virtual-workers")));
   EXPECT_THAT(refused(1, "--mixup=1"), AllOf(HasSubstr("--like-torchvision"), HasSubstr("--mixup")));
-  EXPECT_THAT(refused(4, "--threads=1"), HasSubstr("got 6 samples for 4 passes"));
+  EXPECT_THAT(refused(4, "--threads=1"), HasSubstr("got 6 samples for 4 micro-batches"));
 }
 
 TEST_F(PictureRuns, WhatCannotBeMixedIsRefused) {
