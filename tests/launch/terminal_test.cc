@@ -87,7 +87,7 @@ TEST(Terminal, CtrlZStopsNothingThatNobodyCouldContinue) {
                                  "echo ready; until [ -e " + go + " ]; do sleep 0.05; done; echo over"}));
   ASSERT_TRUE(job.shows("ready", 2)) << job.shown();
   job.type(kCtrlZ);
-  ASSERT_TRUE(job.shows("the job runs on")) << job.shown();
+  ASSERT_TRUE(job.shows("the job keeps running")) << job.shown();
   EXPECT_EQ(run({"touch", go}).exit_code, 0);
   EXPECT_EQ(job.wait(), 0) << job.shown();
   EXPECT_THAT(job.shown(), Not(HasSubstr("has been stopped")));
