@@ -53,7 +53,7 @@ class Trees : public ::testing::Test {
 class Wrapped : public Trees, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(Wrapped, ATrainerSavesOnSigterm) {
-  Running job(launch_command({"--shutdown-timeout=60", write_script(GetParam())}), environment(1000));
+  Running job(launch_command({"--shutdown-timeout=60", write_script(GetParam())}), environment(300));
   ASSERT_TRUE(eventually([&] { return is_up(job); })) << job.err();
   job.signal(SIGTERM);
   EXPECT_THAT(job.wait(), ::testing::AnyOf(0, 128 + SIGTERM)) << job.err();
@@ -62,7 +62,7 @@ TEST_P(Wrapped, ATrainerSavesOnSigterm) {
 }
 
 TEST_P(Wrapped, ATrainerGetsTheTimeToSaveThatItsFileAsksFor) {
-  Running job(launch_command({"--shutdown-timeout=0.2", write_script(GetParam())}), environment(1500));
+  Running job(launch_command({"--shutdown-timeout=0.2", write_script(GetParam())}), environment(900));
   ASSERT_TRUE(eventually([&] { return is_up(job); })) << job.err();
   job.signal(SIGTERM);
   EXPECT_NE(job.wait(), -1) << job.err();
@@ -74,7 +74,7 @@ TEST_P(Wrapped, ATrainerSavesWhenANeighbourFails) {
   const std::string script =
       write_script("[ $RANK = 0 ] && { until [ -e $DIR/fail ]; do sleep 0.02; done; exit 5; }\n" +
                    std::string(GetParam()));
-  auto variables = environment(1000);
+  auto variables = environment(300);
   variables["DIR"] = folder_.path();
   Running job(launch_command({"--nproc_per_node=2", "--shutdown-timeout=60", script}), variables);
   ASSERT_TRUE(eventually([&] { return is_up(job); })) << job.err();

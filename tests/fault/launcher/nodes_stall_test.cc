@@ -59,7 +59,7 @@ TEST_P(NodesStall, SixSecondsCostAJobNothing) {
 
 // The kernel closes the connections of processes that are gone.
 TEST_P(NodesStall, TheEndOfANodeEndsAJobThatCannotGoOnBeforeTheLeaseDoes) {
-  constexpr seconds kLease{40};
+  constexpr seconds kLease{24};
   Nodes nodes(2, {"--lease-timeout=" + std::to_string(kLease.count()), "--nproc_per_node=2", "sh", "-c",
                   "echo up; exec sleep 300"});
   ASSERT_TRUE(eventually([&] { return nodes.lines() == 4; })) << nodes.errors();
@@ -67,7 +67,7 @@ TEST_P(NodesStall, TheEndOfANodeEndsAJobThatCannotGoOnBeforeTheLeaseDoes) {
   const auto killed = std::chrono::steady_clock::now();
   signal_all(nodes[GetParam()], SIGKILL);
   Running& other = nodes[1 - GetParam()];
-  EXPECT_EQ(other.wait(kLease - seconds(5)), 4) << nodes.errors();
+  EXPECT_EQ(other.wait(kLease - seconds(2)), 4) << nodes.errors();
   std::printf("known after %.1f s\n",
               std::chrono::duration<double>(std::chrono::steady_clock::now() - killed).count());
   EXPECT_THAT(other.err(), HasSubstr("closed the connection"));
