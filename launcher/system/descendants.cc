@@ -30,6 +30,12 @@ bool send_to(const UniqueFd& process, int signal) {
   return ::syscall(SYS_pidfd_send_signal, process.get(), signal, nullptr, 0) == 0;
 }
 
+// Running, or ended and not reaped.
+bool has_child() {
+  siginfo_t ignored{};
+  return ::waitid(P_ALL, 0, &ignored, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0 || errno != ECHILD;
+}
+
 // False when no child is left.
 bool reap() {
   pid_t reaped;
@@ -44,7 +50,9 @@ void become_subreaper() {
   check(Sys{::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)}, "prctl PR_SET_CHILD_SUBREAPER");
 }
 
+// A pass over /proc takes milliseconds on a machine with hundreds of processes, and most workers leave none.
 std::vector<Process> descendants() {
+  if (!has_child()) return {};
   std::unordered_map<pid_t, std::vector<Process>> children;
   for (Process& process : all_processes()) children[process.parent].push_back(std::move(process));
   std::vector<Process> found;

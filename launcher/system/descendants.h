@@ -15,8 +15,8 @@ namespace dtrain::launcher {
 /// Makes this process the one that inherits orphaned descendants. Throws SystemError.
 void become_subreaper();
 
-/// All processes below this one, parents before children, from one pass over /proc; empty where /proc is of
-/// no use. Includes those that have ended and wait to be reaped.
+/// All processes below this one, parents before children, from one pass over /proc, or none without a child;
+/// empty where /proc is of no use. Includes those that have ended and wait to be reaped.
 std::vector<Process> descendants();
 
 /// Sends `signal` to exactly that process, never to one that got its number since it was seen. Where the
