@@ -179,7 +179,8 @@ std::string verdict_on_slow_rank(const fs::path& run) {
   const auto first = text.find("step 50: rank 1 computes");
   if (first == std::string::npos) return "nobody was named: " + text;
   if (text.find("forward ") == std::string::npos) return "no word of where the time goes: " + text;
-  return text.find("rank 1 computes", first + 10) == std::string::npos ? "ok" : "named again and again: " + text;
+  return text.find("rank 1 computes", first + 10) == std::string::npos ? "ok"
+                                                                       : "named again and again: " + text;
 }
 
 // Takes four times as long as a step takes without it: other work may make every rank slow.
