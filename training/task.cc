@@ -29,6 +29,10 @@ Tensors Task::inputs(const BatchTensors& batch) const {
   return {batch.tensors()[input_field(batch.names())]};
 }
 
+std::vector<Field> Task::fields_in_use(std::span<const Field> fields) const {
+  return {fields.begin(), fields.end()};
+}
+
 const Field& input_field(const Task& task, std::span<const Field> fields) {
   std::vector<std::string> names;
   for (const Field& field : fields) names.push_back(field.name);

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "parallel/tensor/tensor_parallel_group.h"
+#include "runtime/base/clock.h"
 #include "runtime/data/sources/open_source.h"
 #include "runtime/nn/module.h"
 #include "training/batch_tensors.h"
@@ -68,6 +69,7 @@ struct ShowRequest {
   std::shared_ptr<const Source> samples;  ///< held out
   std::shared_ptr<Device> device;
   std::uint64_t number = 0;  ///< another one shows something else
+  Duration patience{};       ///< bounds each wait for a batch
 };
 
 class Task;
@@ -104,6 +106,9 @@ class Task {
   virtual std::size_t input_field(std::span<const std::string> names) const;
   /// What the network is fed: by default input_field().
   virtual Tensors inputs(const BatchTensors& batch) const;
+  /// Of a sample's fields, those that a network is fed where it is used: inputs of an exported file, if it
+  /// reads them. By default all.
+  virtual std::vector<Field> fields_in_use(std::span<const Field> fields) const;
 
   /// The mean loss over the batch's units, floating, one element; `outputs` are what the network made of
   /// inputs(batch), in float32 whatever the precision of the run.

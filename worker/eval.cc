@@ -110,8 +110,8 @@ std::string text_of(const Evaluation& result) {
 
 /// Bytes of text that a token stands for which `source` asks for, on average; nothing where texts are not
 /// known. What ends a text has no bytes.
-std::optional<double> bytes_a_token(const std::shared_ptr<const Source>& source,
-                                    const std::string& tokenizer) {
+std::optional<double> bytes_a_token(const std::shared_ptr<const Source>& source, const std::string& tokenizer,
+                                    Duration patience) {
   const std::int64_t vocabulary = source->fields().front().values;
   if (tokenizer.empty() && vocabulary != 256) return std::nullopt;
   const Words words(tokenizer, vocabulary);
@@ -123,7 +123,7 @@ std::optional<double> bytes_a_token(const std::shared_ptr<const Source>& source,
   Loader loader(source, make_device("cpu"), {.batch_size = 64});
   loader.start(std::move(order), 0);
   double tokens = 0, total = 0;
-  while (const auto batch = loader.next(Deadline::never())) {
+  while (const auto batch = loader.next(Deadline::after(patience))) {
     for_each_asked(*batch, [&](std::int64_t token) {
       ++tokens;
       total += bytes.at(static_cast<std::size_t>(token));
@@ -239,7 +239,7 @@ ExitCode evaluate_samples(const Here& here) {
             ? options.text("tokenizer")
             : tokenizer_in(subject.dataset, options.has("data-dir") ? options.text("data-dir") : "");
     const bool is_language = dynamic_cast<const Language*>(task.get()) != nullptr;
-    if (const auto bytes = is_language ? bytes_a_token(source, tokenizer) : std::nullopt)
+    if (const auto bytes = is_language ? bytes_a_token(source, tokenizer, here.timeout) : std::nullopt)
       result.metrics.emplace_back("bits_per_byte", result.loss / std::numbers::ln2 / *bytes);
     fmt::print("{}\n", options.enabled("json") ? json_of(result) : text_of(result));
   }

@@ -21,6 +21,20 @@ std::int64_t integer_at(const View& view, std::int64_t at) {
   return view.dtype == DType::i32 ? view.as<const std::int32_t>()[at] : view.as<const std::int64_t>()[at];
 }
 
+/// Numbers that are no beginnings would be places before the first, or outside the sample.
+void check_documents(const Batch& batch, const View& documents) {
+  const std::int64_t length = documents.shape[1];
+  for (std::int64_t i = 0; i < batch.size() * length; ++i) {
+    const std::int64_t document = integer_at(documents, i), place = i % length;
+    if (document == place || (place > 0 && document == integer_at(documents, i - 1))) continue;
+    throw Error(fmt::format(
+        "sample {}: expected documents to say for each token where in the sample its document begins, so {} "
+        "at token {}, got {}",
+        batch.indices[static_cast<std::size_t>(i / length)],
+        place == 0 ? "0" : fmt::format("{} or {}", integer_at(documents, i - 1), place), place, document));
+  }
+}
+
 const View* view_of(const Batch& batch, std::string_view field) {
   return find_field(batch.fields(), field) == nullptr ? nullptr : &batch[field];
 }
@@ -48,6 +62,7 @@ void for_each_asked(const Batch& batch, const std::function<void(std::int64_t to
   const View& tokens = batch[kTokens];
   const View *const documents = view_of(batch, kDocuments), *const asked = view_of(batch, kAsked);
   const std::int64_t length = tokens.shape[1];
+  if (documents != nullptr) check_documents(batch, *documents);
   for (std::int64_t row = 0; row < batch.size(); ++row) {
     for (std::int64_t at = row * length + 1; at < (row + 1) * length; ++at) {
       const bool begins =

@@ -18,7 +18,8 @@ void check_asked(std::string_view who, std::span<const Field> fields);
 
 /// Whether samples of `fields` differ in how many of their tokens are asked for.
 bool asked_vary(std::span<const Field> fields);
-/// Calls `visit` with each token that a batch asks for, sample by sample.
+/// Calls `visit` with each token that a batch asks for, sample by sample. Throws Error naming the sample
+/// whose documents do not begin where they say.
 void for_each_asked(const Batch& batch, const std::function<void(std::int64_t token)>& visit);
 /// How many those are.
 double count_asked(const Batch& batch);

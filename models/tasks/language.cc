@@ -36,7 +36,7 @@ TransformerShape Language::shape_for(std::span<const Field> fields) const {
       tokens.values < 1) {
     throw UsageError(fmt::format(
         "{}: expected samples with a field tokens (int32 or int64 [2 or more], its number of values "
-        "known), got {}; a text's bytes are such samples",
+        "known), got {}; a text's bytes are such samples, and so are arrays with vocabulary=N",
         model_.name, describe(fields)));
   }
   check_asked(model_.name, fields);
@@ -74,8 +74,8 @@ std::string Language::show(const ShowRequest& request) const {
   Loader loader(request.samples, make_device("cpu"), {.batch_size = 1});
   loader.start(
       {static_cast<std::int64_t>(request.number % static_cast<std::uint64_t>(request.samples->size()))}, 0);
-  std::vector<std::int32_t> tokens =
-      first_tokens(loader.next(Deadline::never()).value(), std::max<std::int64_t>(1, context / 4));
+  std::vector<std::int32_t> tokens = first_tokens(loader.next(Deadline::after(request.patience)).value(),
+                                                  std::max<std::int64_t>(1, context / 4));
   const std::size_t given = tokens.size();
   const std::size_t most = std::min(static_cast<std::size_t>(context), given + kShown);
   Generator generator(request.number);

@@ -25,6 +25,8 @@ class Language final : public Task {
                                                 const std::shared_ptr<Device>& device,
                                                 const TensorParallelGroup& tp_group) const override;
   Tensors inputs(const BatchTensors& batch) const override;
+  /// The tokens: several documents share a sample in training only.
+  std::vector<Field> fields_in_use(std::span<const Field> fields) const override { return {fields.front()}; }
   Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override;
   double units(const Batch& batch) const override;
   bool units_vary(std::span<const Field> fields) const override;

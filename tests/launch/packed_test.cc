@@ -7,9 +7,12 @@
 #include <fstream>
 
 #include "runtime/data/tokens/shards/token_shard.h"
+#include "runtime/data/tokens/shards/token_source.h"
 #include "tests/launch/trained.h"
+#include "tests/support/sample.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
+#include "tests/unit/data/npy_files.h"
 
 namespace dtrain::test {
 namespace {
@@ -29,14 +32,13 @@ class Packed : public testing::TestWithParam<std::string> {
     }
   }
   Trained trained(const std::string& name, int workers, std::vector<std::string> more) {
-    TrainingRun run{.start = Start::alone,
-                    .launcher_arguments = {},
-                    .arguments = {"--model", GetParam(), "--dataset",
-                                  "tokens:" + (folder_ / "*.tokens").string() + ",context=24,documents=whole",
-                                  "--global-batch-size", "64", "--max-steps", "5", "--log-every", "1",
-                                  "--eval-every", "0", "--lr", "0.1", "--threads", "1"},
-                    .run_dir = folder_ / name,
-                    .options = limited_to(std::chrono::seconds(200))};
+    TrainingRun run{
+        .start = Start::alone,
+        .launcher_arguments = {},
+        .arguments = {"--model", GetParam(), "--dataset", data_, "--global-batch-size", "64", "--max-steps",
+                      "5", "--log-every", "1", "--eval-every", "0", "--lr", "0.1", "--threads", "1"},
+        .run_dir = folder_ / name,
+        .options = limited_to(std::chrono::seconds(200))};
     if (workers > 1) more.insert(more.end(), {"--thread-workers", std::to_string(workers)});
     run.arguments.insert(run.arguments.end(), more.begin(), more.end());
     const RunResult result = train(run);
@@ -44,8 +46,71 @@ class Packed : public testing::TestWithParam<std::string> {
     return result.exit_code == 0 ? trained_in(run.run_dir) : Trained{};
   }
 
+  /// The windows of the shards as three arrays.
+  std::string arrays() const {
+    std::vector<TokenFile> files;
+    for (const char* const name : {"0.tokens", "1.tokens"})
+      files.push_back(open_token_file((folder_ / name).string()));
+    const TokenSource source(
+        "shards", files,
+        {.context = 24, .stride = 24, .vocabulary = 64, .documents = DocumentWindows::whole});
+    std::vector<std::int32_t> tokens, documents;
+    std::vector<std::uint8_t> asked;
+    const auto append = [](auto& to, const auto& values) {
+      to.insert(to.end(), values.begin(), values.end());
+    };
+    for (std::int64_t i = 0; i < source.size(); ++i) {
+      const Sample sample(source, i);
+      append(tokens, sample.values<std::int32_t>("tokens"));
+      append(documents, sample.values<std::int32_t>("documents"));
+      append(asked, sample.values<std::uint8_t>("asked"));
+    }
+    const std::string shape = fmt::format("({}, 25)", source.size());
+    write_file(folder_ / "tokens.npy", npy_bytes("<i4", shape, tokens));
+    write_file(folder_ / "documents.npy", npy_bytes("<i4", shape, documents));
+    write_file(folder_ / "asked.npy", npy_bytes("|u1", shape, asked));
+    documents[5 * 25 + 7] = 9;
+    write_file(folder_ / "wrong.npy", npy_bytes("<i4", shape, documents));
+    return fmt::format("npy:tokens={0}/tokens.npy,documents={0}/documents.npy,asked={0}/asked.npy,split=0.9",
+                       folder_.path().string());
+  }
+  RunResult dtrain(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), program("dtrain"));
+    return run(arguments, limited_to(std::chrono::seconds(120)));
+  }
+
   TempDir folder_;
+  std::string data_ = "tokens:" + (folder_ / "*.tokens").string() + ",context=24,documents=whole";
 };
+
+TEST_P(Packed, ArraysOfTheSameWindowsTrainTheSameBits) {
+  const Trained expected = trained("shards", 1, {});
+  const std::string arrays = this->arrays();
+  data_ = arrays + ",vocabulary=64";
+  EXPECT_EQ(difference(trained("arrays", 1, {}), expected).weights, 0);
+  const auto refusal = [&](const std::string& data) {
+    return dtrain({"train", "--model", GetParam(), "--dataset", data, "--batch-size", "64", "--max-steps",
+                   "20", "--run-dir", (folder_ / "x").string()})
+        .err;
+  };
+  EXPECT_THAT(refusal(arrays), testing::HasSubstr("arrays with vocabulary=N"));
+  EXPECT_THAT(refusal(arrays + ",vocabulary=40"),
+              testing::HasSubstr("field tokens to hold integers from 0 to 39"));
+  EXPECT_THAT(refusal(fmt::format("npy:tokens={0}/tokens.npy,documents={0}/wrong.npy,vocabulary=64,split=0.9",
+                                  folder_.path().string())),
+              testing::ContainsRegex("sample 5: expected documents to say .* at token 7, got 9"));
+}
+
+// A file for use takes one text a sample: several of them share one in training only.
+TEST_P(Packed, AreExportedAsANetworkOfTokensAlone) {
+  trained("run", 1, {});
+  const RunResult exported = dtrain({"export", (folder_ / "run").string(), (folder_ / "a.onnx").string()});
+  ASSERT_EQ(exported.exit_code, 0) << exported.err;
+  const std::string file = read_file(folder_ / "a.onnx");
+  EXPECT_THAT(file, testing::HasSubstr("tokens"));
+  // Its name is in the text of --dataset, which the metadata keep, but in no input.
+  EXPECT_THAT(file, testing::Not(testing::HasSubstr(std::string("\x09") + "documents")));
+}
 
 TEST_P(Packed, TokensWeighTheSameForAnyAccumulationAndAnyWorkers) {
   const Trained expected = trained("one", 1, {});

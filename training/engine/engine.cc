@@ -351,7 +351,8 @@ std::string Engine::show(const std::shared_ptr<const Source>& samples, std::uint
            },
        .samples = samples,
        .device = device_,
-       .number = number});
+       .number = number,
+       .patience = options_.patience});
   end_evaluation();
   return text;
 }

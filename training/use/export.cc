@@ -30,12 +30,13 @@ std::vector<OnnxInput> inputs_of(std::span<const Field> fields) {
 std::string exported(const SavedRun& run, const SavedWeights& weights) {
   const auto device = make_trace_device();
   const auto network = load_network(run, weights, device);
+  const std::vector<Field> fields = run.task->fields_in_use(run.fields);
   const auto forward = [&](const Tensors& inputs) {
-    return (*network)(run.task->inputs(BatchTensors(run.fields, inputs)));
+    return (*network)(run.task->inputs(BatchTensors(fields, inputs)));
   };
   const bool classes = run.task->output_kind() == OutputKind::logits;
   OnnxRequest request{
-      .name = run.task->name(), .inputs = inputs_of(run.fields), .outputs = {classes ? "logits" : "output"}};
+      .name = run.task->name(), .inputs = inputs_of(fields), .outputs = {classes ? "logits" : "output"}};
   request.description = {{"producer_version", DTRAIN_VERSION},
                          {"dtrain.version", DTRAIN_VERSION},
                          {"dtrain.run", run.path.string()},

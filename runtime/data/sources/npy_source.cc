@@ -117,14 +117,16 @@ std::int64_t classes_of(const NpyField& file, std::int64_t limit) {
   return limit > 0 ? limit : count_classes(std::move(labels), file.path);
 }
 
-Field field_of(const NpyField& file, std::int64_t classes) {
+Field field_of(const NpyField& file, const NpyLimits& limits) {
   const NpyHeader& header = file.array.header;
-  if (is_label(file)) return {.name = file.name, .dtype = DType::i64, .values = classes_of(file, classes)};
+  if (is_label(file))
+    return {.name = file.name, .dtype = DType::i64, .values = classes_of(file, limits.classes)};
   Field field{.name = file.name,
               .dtype = dtype_of_npy(header.type),
               .shape = Dims(std::span(header.shape.begin() + 1, header.shape.end())),
               .values = header.type == NpyType::b1 ? 2 : 0};
   if (header.type == NpyType::f8 || is_image(file)) field.dtype = DType::f32;
+  if (file.name == "tokens" && !is_floating(field.dtype)) field.values = limits.vocabulary;
   return field;
 }
 
@@ -141,7 +143,7 @@ NpyField open_npy_field(std::string name, std::string path) {
   return file;
 }
 
-NpySource::NpySource(std::string name, std::vector<NpyField> files, std::int64_t classes)
+NpySource::NpySource(std::string name, std::vector<NpyField> files, const NpyLimits& limits)
     : name_(std::move(name)), files_(std::move(files)) {
   for (const NpyField& file : files_) {
     const NpyField& first = files_.front();
@@ -157,7 +159,7 @@ NpySource::NpySource(std::string name, std::vector<NpyField> files, std::int64_t
       });
     }
     labels_.push_back(is_label(file));
-    fields_.push_back(field_of(file, classes));
+    fields_.push_back(field_of(file, limits));
   }
   check_fields(*this);
 }

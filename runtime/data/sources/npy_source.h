@@ -21,6 +21,12 @@ struct NpyField {
 /// dimension.
 NpyField open_npy_field(std::string name, std::string path);
 
+/// What integer fields are below, where the caller knows.
+struct NpyLimits {
+  std::int64_t classes = 0;     ///< of `label`; 0: they are counted (count_classes)
+  std::int64_t vocabulary = 0;  ///< of `tokens`; 0: not known
+};
+
 /// N samples of arrays on the disk; nothing is in memory but what the system keeps of the files. float64 is
 /// read as float32, as networks compute; int32, int64 and uint8 stay what they are, and a bool is a uint8 of
 /// 0 or 1. Two names have a meaning: `image` of bytes [N, C, H, W] is read as float32 in [0, 1] like the
@@ -29,10 +35,10 @@ NpyField open_npy_field(std::string name, std::string path);
 /// looked through when they are opened, larger ones sample by sample as they are read.
 class NpySource final : public Source {
  public:
-  /// `classes` bounds the labels; 0: they are counted (count_classes). Throws DataError naming file, offset,
-  /// expected and found where the files hold different numbers of samples, a label is not in range or a
-  /// number is not finite, UsageError for fields that are not well-formed.
-  NpySource(std::string name, std::vector<NpyField> files, std::int64_t classes = 0);
+  /// Throws DataError naming file, offset, expected and found where the files hold different numbers of
+  /// samples, a label is not in range or a number is not finite, UsageError for fields that are not
+  /// well-formed. Tokens are checked as they are read (BatchLayout::check_values).
+  NpySource(std::string name, std::vector<NpyField> files, const NpyLimits& limits = {});
 
   std::string name() const override { return name_; }
   std::int64_t size() const noexcept override { return files_.front().array.header.shape[0]; }

@@ -17,7 +17,7 @@ using Files = std::vector<std::pair<std::string, std::string>>;  // of each fiel
 /// "npy:…" taken apart.
 struct Request {
   Files train, test;
-  std::int64_t classes = 0;
+  NpyLimits limits;
   HoldOut hold_out;
 };
 
@@ -26,7 +26,8 @@ Request parse(SourceSpec& spec) {
   Request request;
   if (!spec.file().empty())
     spec.refuse("NAME=FILE first, as in npy:x=inputs.npy,y=targets.npy,split=0.9", spec.file());
-  request.classes = spec.take_integer("classes", 0, INT64_MAX, 0);
+  request.limits = {.classes = spec.take_integer("classes", 0, INT64_MAX, 0),
+                    .vocabulary = spec.take_integer("vocabulary", 0, INT32_MAX, 0)};
   request.hold_out = HoldOut::take(spec);
   for (auto& [key, value] : spec.take_rest()) {
     const bool test = key.starts_with(kTestPrefix);
@@ -74,13 +75,14 @@ Splits open_npy(std::string_view text, const std::filesystem::path& folder) {
   const std::string& first = fields.front().path;
   const bool tested = !request.test.empty();
   const auto train = std::make_shared<const NpySource>(
-      fmt::format("npy {}({}, ...)", tested ? "train " : "", first), fields, request.classes);
+      fmt::format("npy {}({}, ...)", tested ? "train " : "", first), fields, request.limits);
   if (!tested) return split_source(train, request.hold_out.share, request.hold_out.seed);
   const Field* const label = find_field(train->fields(), "label");
   std::vector<NpyField> held_out = open_fields(in_order(spec, request.test, request.train), folder);
   const std::string name = fmt::format("npy test ({}, ...)", held_out.front().path);
-  const auto test =
-      std::make_shared<const NpySource>(name, std::move(held_out), label != nullptr ? label->values : 0);
+  const NpyLimits limits{.classes = label != nullptr ? label->values : 0,
+                         .vocabulary = request.limits.vocabulary};
+  const auto test = std::make_shared<const NpySource>(name, std::move(held_out), limits);
   check_alike(spec, *train, *test);
   return {train, test};
 }

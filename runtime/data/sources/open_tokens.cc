@@ -22,8 +22,12 @@ std::vector<std::string> matching(const SourceSpec& spec, const std::filesystem:
   const int result = ::glob(whole.c_str(), GLOB_ERR, nullptr, &found);
   std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + (result == 0 ? found.gl_pathc : 0));
   ::globfree(&found);
-  // Megatron's index is found through its tokens.
-  if (paths.size() > 1) std::erase_if(paths, [](const std::string& path) { return path.ends_with(".idx"); });
+  // Megatron's index is found through its tokens; progress.json and *.tmp are what `dtrain tokenize` has
+  // beside its shards.
+  const auto is_beside = [](const std::string& path) {
+    return path.ends_with(".idx") || path.ends_with("/progress.json") || path.ends_with(".tokens.tmp");
+  };
+  if (paths.size() > 1) std::erase_if(paths, is_beside);
   if (paths.empty()) spec.refuse("a pattern that matches files", whole);
   return paths;
 }

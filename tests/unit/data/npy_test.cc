@@ -14,6 +14,7 @@
 #include "runtime/base/error.h"
 #include "runtime/data/sources/npy_source.h"
 #include "tests/fuzz/targets_data.h"
+#include "tests/support/message_of.h"
 #include "tests/support/sample.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/data/idx_files.h"
@@ -140,6 +141,15 @@ TEST_F(NpyFiles, RowsAreSamples) {
   EXPECT_EQ(third.label(), 2);
 }
 
+TEST_F(NpyFiles, TokensAreBelowTheVocabulary) {
+  const NpySource source("arrays", {write("tokens", npy_bytes<std::int32_t>("<i4", "(2, 2)", {7, 8, 9, 0}))},
+                         {.vocabulary = 9});
+  EXPECT_EQ(source.fields()[0].values, 9);
+  EXPECT_EQ(test::Sample(source, 0).values<std::int32_t>("tokens"), (std::vector<std::int32_t>{7, 8}));
+  EXPECT_THAT(test::message_of([&] { test::Sample(source, 1); }),
+              AllOf(HasSubstr("sample 1"), HasSubstr("from 0 to 8, got 9")));
+}
+
 TEST_F(NpyFiles, ImagesAreReadAsPixels) {
   std::vector<std::uint8_t> pixels(2 * 3 * 2 * 2);
   for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(i * 10);
@@ -258,8 +268,8 @@ TEST_F(NpyFiles, LabelsAndCountsMustFit) {
       }).what(),
       AllOf(HasSubstr("label.npy"), HasSubstr("2 samples, as in"), HasSubstr("x.npy"), HasSubstr("[3]")));
   EXPECT_EQ(NpySource("s", {labels}).fields()[0].values, 10);
-  EXPECT_EQ(NpySource("s", {labels}, 20).fields()[0].values, 20);
-  const DataError high = data_error_of([&] { NpySource("s", {labels}, 9); });
+  EXPECT_EQ(NpySource("s", {labels}, {.classes = 20}).fields()[0].values, 20);
+  const DataError high = data_error_of([&] { NpySource("s", {labels}, {.classes = 9}); });
   EXPECT_EQ(high.offset_bytes(), static_cast<std::int64_t>(labels.array.header.bytes) + 8);
   EXPECT_THAT(high.what(), AllOf(HasSubstr("a class from 0 to 8"), HasSubstr("9 (label 1)")));
   const auto negative = write("label", npy_bytes<std::int32_t>("<i4", "(2,)", {0, -1}));

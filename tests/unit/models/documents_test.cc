@@ -108,8 +108,8 @@ class Asked : public testing::Test {
     if (masked) tensors.push_back(Tensor::from_data(asked_, {2, 3}, device_));
     return {fields, tensors};
   }
-  double units(bool masked) const {
-    std::vector<std::int32_t> documents{0, 0, 2, 0, 0, 0}, tokens(6);
+  double units(bool masked, std::vector<std::int32_t> documents = {0, 0, 2, 0, 0, 0}) const {
+    std::vector<std::int32_t> tokens(6);
     std::vector<std::uint8_t> asked = asked_;
     std::vector<View> views{{tokens.data(), DType::i32, {2, 3}, {3, 1}},
                             {documents.data(), DType::i32, {2, 3}, {3, 1}},
@@ -119,7 +119,7 @@ class Asked : public testing::Test {
       fields.pop_back();
       views.pop_back();
     }
-    const std::vector<std::int64_t> indices{0, 1};
+    const std::vector<std::int64_t> indices{40, 41};
     Batch batch(std::make_shared<const std::vector<Field>>(fields), views);
     batch.indices = indices;
     return task_.units(batch);
@@ -150,6 +150,17 @@ TEST_F(Asked, TheLossIsTheMeanOfTokensThatAreAskedFor) {
   task_.add_up({logits}, batch(true), 2, sums);
   EXPECT_NEAR(sums[0], each[0] + each[3], 1e-6);
   EXPECT_EQ(sums[2], 2);
+}
+
+TEST_F(Asked, DocumentsBeginWhereTheySay) {
+  const auto refusal = [&](std::vector<std::int32_t> documents) {
+    return test::message_of([&] { units(false, std::move(documents)); });
+  };
+  EXPECT_THAT(refusal({0, 0, 0, 1, 1, 1}), HasSubstr("sample 41: "));
+  EXPECT_THAT(refusal({0, 0, 0, 1, 1, 1}), HasSubstr("so 0 at token 0, got 1"));
+  EXPECT_THAT(refusal({0, 2, 2, 0, 0, 0}), HasSubstr("sample 40: "));
+  EXPECT_THAT(refusal({0, 1, 0, 0, 0, 0}), HasSubstr("so 1 or 2 at token 2, got 0"));
+  EXPECT_THAT(refusal({0, -1, -1, 0, 0, 0}), HasSubstr("so 0 or 1 at token 1, got -1"));
 }
 
 TEST_F(Asked, HasTheShapeOfTokens) {

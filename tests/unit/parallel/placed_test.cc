@@ -10,6 +10,7 @@
 #include "parallel/forms.h"
 #include "parallel/placed/device_map.h"
 #include "parallel/placed/placed_module.h"
+#include "parallel/placed/placed_network.h"
 #include "parallel/placed/placed_strategy.h"
 #include "runtime/autograd/fork.h"
 #include "runtime/base/error.h"
@@ -101,6 +102,39 @@ TEST(PlacedModule, SaysWhatIsElsewhere) {
   Generator generator(1);
   EXPECT_THAT(test::message_of([&] { place(std::make_shared<Linear>(2, 2, generator, one), two); }),
               HasSubstr("weight on"));
+}
+
+/// Three layers, of which the last has the first one's weights.
+class TiedEnds final : public Module, public Chained {
+ public:
+  explicit TiedEnds(const std::shared_ptr<Device>& device) {
+    Generator generator(5);
+    const auto first = std::make_shared<Linear>(8, 8, generator, device);
+    const auto between = std::make_shared<Linear>(8, 8, generator, device);
+    for (const auto& [name, layer] : {std::pair{"first", first}, {"between", between}, {"last", first}}) {
+      add_module(name, layer);
+      chain_.push_back({{{name, layer}}, [layer = layer](const Tensor& x) { return (*layer)(x); }});
+    }
+  }
+  Tensor forward(const Tensor& x) override { return through(chain_, x); }
+  std::vector<LayerUnit> chain() const override { return chain_; }
+
+ private:
+  std::vector<LayerUnit> chain_;
+};
+
+TEST(PlacedNetwork, PartsThatShareAWeightAreOnOneDevice) {
+  const ModelFactory factory{.build = [](const std::shared_ptr<Device>& device) -> std::unique_ptr<Module> {
+                               return std::make_unique<TiedEnds>(device);
+                             },
+                             .make_optimizer = {}};
+  const NamedDevices devices = {{"cpu:0", make_device("cpu:0")}, {"cpu:1", make_device("cpu:1")}};
+  EXPECT_THAT(test::message_of([&] {
+                build_placed(factory, {"cpu:0", "cpu:0", "cpu:1"}, devices);
+              }),
+              HasSubstr("expected parts that share a weight on one device, got first.weight on cpu:0 and "
+                        "last.weight on cpu:1; put both there"));
+  EXPECT_EQ(build_placed(factory, {"cpu:0", "cpu:1", "cpu:0"}, devices).chain.size(), 3U);
 }
 
 ModelFactory factory_of(double dropout = 0) {

@@ -201,7 +201,7 @@ TokenFile open_token_file(const std::string& path) {
     throw DataError(path, 0,
                     "the magic number of a dtrain shard, llm.c's, LLM.Q's or Megatron's tokens, or *.bin "
                     "with u16 alone (nanoGPT's)",
-                    "another");
+                    "another; give a pattern that leaves other files out, as DIR/*.tokens");
   if (content.size() % 2 != 0)
     throw DataError(path, static_cast<std::int64_t>(content.size()),
                     "tokens of two bytes (nanoGPT's), as no header says otherwise", "half of one");

@@ -80,6 +80,23 @@ TEST_F(TokenFiles, AShardKeepsTokensDocumentsVocabularyAndHash) {
   }
 }
 
+TEST_F(TokenFiles, APatternTakesAllOfAFolderOfShards) {
+  shard("0.tokens", Tokens(40, 1), 100);
+  shard("1.tokens", Tokens(40, 1), 100);
+  write("progress.json", "{}");
+  write("2.tokens.tmp", "half");
+  const auto size = [&](const std::string& pattern) {
+    const Splits splits =
+        open_splits("tokens:" + pattern + ",context=4", {.data_dir = folder_.path().string()});
+    return splits.train->size() + splits.test->size();
+  };
+  EXPECT_EQ(size("*"), size("*.tokens"));
+  write("README", "of tokens");
+  EXPECT_THAT(refusal("tokens:*,context=4"),
+              AllOf(HasSubstr("README: at byte 0"), HasSubstr("a pattern that leaves other files out")));
+  EXPECT_THAT(refusal("tokens:progress.json,context=4"), HasSubstr("progress.json: at byte 0"));
+}
+
 TEST_F(TokenFiles, WhatIsNotFinishedIsNotThere) {
   {
     ShardWriter writer(folder_ / "a.tokens", 100, 0);
