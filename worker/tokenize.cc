@@ -54,7 +54,9 @@ std::optional<std::int32_t> end_token(const Options& options, const Tokenizer& t
 }
 
 ExitCode check_files(const Options& options) {
-  for (const std::string& path : matching(options, "verify")) {
+  const std::vector<std::string> paths = token_files_matching(options.text("verify"));
+  if (paths.empty()) options.refuse("verify", "a pattern of files that exist");
+  for (const std::string& path : paths) {
     const TokenFile file = open_token_file(path);
     verify(file);
     fmt::print("{}: {}, {} tokens, {} documents, vocabulary {}, tokenizer {:016x}\n", path, file.format,

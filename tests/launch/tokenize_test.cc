@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <map>
 #include <thread>
@@ -64,7 +65,7 @@ TEST_F(Tokenize, KilledAndRunAgainItWritesTheSameShards) {
   EXPECT_EQ(shards("killed"), shards("whole"));
   EXPECT_GT(shards("whole").size(), 3U);
 
-  const RunResult checked = run({program("dtrain"), "tokenize", "--verify", path("killed/*.tokens")},
+  const RunResult checked = run({program("dtrain"), "tokenize", "--verify", path("killed/*")},
                                 limited_to(std::chrono::seconds(60)));
   EXPECT_EQ(checked.exit_code, 0) << checked.err;
   EXPECT_THAT(checked.out, HasSubstr("00001.tokens: a dtrain shard"));
@@ -121,6 +122,23 @@ TEST_F(Tokenize, RefusesWithOneLineAndWritesNoShard) {
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("0.jsonl: at byte 18"), HasSubstr("an object with a text \"text\"")));
   EXPECT_TRUE(shards("out").empty());
+}
+
+TEST_F(Tokenize, SaysWhatToMakeOfParquetAndOfChats) {
+  const auto refusal = [&](const std::string& input, int code) {
+    std::vector<std::string> arguments = command("out");
+    *(std::ranges::find(arguments, "--input") + 1) = path(input);
+    const RunResult result = run(arguments, limited_to(std::chrono::seconds(60)));
+    EXPECT_EQ(result.exit_code, code) << result.err;
+    EXPECT_TRUE(!fs::exists(folder_ / "out") || shards("out").empty());
+    return result.err;
+  };
+  write_file(folder_ / "a.parquet", "PAR1");
+  EXPECT_THAT(refusal("a.parquet", 2), AllOf(HasSubstr("a.parquet: expected *.txt or *.jsonl, got Parquet"),
+                                             HasSubstr("a.jsonl.gz\", orient=\"records\", lines=True")));
+  write_file(folder_ / "chat.jsonl", R"({"messages": [{"role": "user", "content": "hello"}]})");
+  EXPECT_THAT(refusal("chat.jsonl", 5),
+              AllOf(HasSubstr("chat.jsonl: at byte 0"), HasSubstr("for --prompt and --field")));
 }
 
 }  // namespace

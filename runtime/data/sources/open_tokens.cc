@@ -1,7 +1,6 @@
 // "tokens:…" of --dataset, and the tokens of "text:…,tokenizer=…".
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <glob.h>
 
 #include "runtime/base/error.h"
 #include "runtime/data/sources/open_files.h"
@@ -18,16 +17,7 @@ constexpr double kDefaultShare = 0.9;
 std::vector<std::string> matching(const SourceSpec& spec, const std::filesystem::path& folder,
                                   const std::string& pattern) {
   const std::string whole = (folder / pattern).string();
-  glob_t found{};
-  const int result = ::glob(whole.c_str(), GLOB_ERR, nullptr, &found);
-  std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + (result == 0 ? found.gl_pathc : 0));
-  ::globfree(&found);
-  // Megatron's index is found through its tokens; progress.json and *.tmp are what `dtrain tokenize` has
-  // beside its shards.
-  const auto is_beside = [](const std::string& path) {
-    return path.ends_with(".idx") || path.ends_with("/progress.json") || path.ends_with(".tokens.tmp");
-  };
-  if (paths.size() > 1) std::erase_if(paths, is_beside);
+  std::vector<std::string> paths = token_files_matching(whole);
   if (paths.empty()) spec.refuse("a pattern that matches files", whole);
   return paths;
 }

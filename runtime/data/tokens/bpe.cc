@@ -59,25 +59,33 @@ void BytePairs::encode(std::string_view word, std::vector<std::int32_t>& tokens)
 }
 
 void BytePairs::encode_short(std::string_view word, std::vector<std::int32_t>& tokens) const {
-  std::array<std::int32_t, kShort> symbols;
-  std::array<std::uint32_t, kShort> ranks;  // of the symbol and the one behind it
+  std::array<std::int32_t, kShort> symbols, joined;  // joined, ranks: of the symbol and the one behind it
+  std::array<std::uint32_t, kShort> ranks;
   std::size_t count = 0;
   for (std::size_t i = 0; i < word.size(); ++i) {
     const std::int32_t token = token_at(word, i);
     if (token >= 0) symbols[count++] = token;
   }
-  for (std::size_t i = 0; i + 1 < count; ++i) ranks[i] = find(symbols[i], symbols[i + 1]).rank;
+  const auto look_up = [&](std::size_t i) {
+    const Entry& entry = find(symbols[i], symbols[i + 1]);
+    ranks[i] = entry.rank;
+    joined[i] = entry.joined;
+  };
+  for (std::size_t i = 0; i + 1 < count; ++i) look_up(i);
   while (count > 1) {
     const auto lowest =
         std::min_element(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(count - 1));
     if (*lowest == UINT32_MAX) break;
     const auto at = static_cast<std::size_t>(lowest - ranks.begin());
-    symbols[at] = find(symbols[at], symbols[at + 1]).joined;
+    symbols[at] = joined[at];
     --count;
     for (std::size_t i = at + 1; i < count; ++i) symbols[i] = symbols[i + 1];
-    for (std::size_t i = at; i + 1 < count; ++i) ranks[i] = ranks[i + 1];
-    if (at + 1 < count) ranks[at] = find(symbols[at], symbols[at + 1]).rank;
-    if (at > 0) ranks[at - 1] = find(symbols[at - 1], symbols[at]).rank;
+    for (std::size_t i = at; i + 1 < count; ++i) {
+      ranks[i] = ranks[i + 1];
+      joined[i] = joined[i + 1];
+    }
+    if (at + 1 < count) look_up(at);
+    if (at > 0) look_up(at - 1);
   }
   tokens.insert(tokens.end(), symbols.begin(), symbols.begin() + static_cast<std::ptrdiff_t>(count));
 }

@@ -132,11 +132,7 @@ Tokenizer::Tokenizer(TokenizerSpec parts)
       normalized_plain_(chosen(parts_.added, true, false)),
       hash_(hash_of(parts_)) {
   if (parts_.word_pieces) pieces_.emplace(*parts_.word_pieces, parts_.tokens, parts_.name);
-  if (!parts_.whole_words) return;
-  words_.reserve(parts_.tokens.size());
-  for (std::size_t id = 0; id < parts_.tokens.size(); ++id)
-    words_.emplace(parts_.tokens[id], static_cast<std::int32_t>(id));
-  for (const AddedToken& token : parts_.added) words_.erase(token.content);
+  if (parts_.whole_words) words_ = VocabularyWords(parts_.tokens, parts_.added);
 }
 
 std::optional<std::int32_t> Tokenizer::added_token(std::string_view content) const {
@@ -176,51 +172,7 @@ std::string Tokenizer::decode(std::span<const std::int32_t> tokens) const {
   return text;
 }
 
-/// A word of at most 16 bytes: its first and last eight, or four, or all of them, and its length tell it from
-/// any other.
-struct Encoder::Slot {
-  static constexpr std::size_t kMostBytes = 16, kMostTokens = 11;
-  std::uint64_t front = 0, back = 0;
-  std::uint8_t bytes = 0, count = 0;  ///< bytes 0: nothing here yet
-  std::int32_t tokens[kMostTokens] = {};
-};
-
-namespace {
-
-constexpr unsigned kCacheBits = 15;
-
-struct Ends {
-  std::uint64_t front = 0, back = 0;
-
-  std::size_t slot(std::size_t bytes) const noexcept {
-    const std::uint64_t mixed = (front ^ bytes) * 0x9e3779b97f4a7c15U ^ (back * 0xc2b2ae3d27d4eb4fU);
-    return static_cast<std::size_t>((mixed ^ mixed >> 29U) * 0xbf58476d1ce4e5b9U >> (64U - kCacheBits));
-  }
-};
-
-template <class Word>
-std::uint64_t load(const char* from) noexcept {
-  Word word;
-  std::memcpy(&word, from, sizeof word);
-  return word;
-}
-
-Ends ends_of(std::string_view word) noexcept {
-  const char* const first = word.data();
-  const char* const last = first + word.size();
-  if (word.size() >= 8) return {load<std::uint64_t>(first), load<std::uint64_t>(last - 8)};
-  if (word.size() >= 4) return {load<std::uint32_t>(first), load<std::uint32_t>(last - 4)};
-  if (word.size() >= 2) return {load<std::uint16_t>(first), load<std::uint16_t>(last - 2)};
-  return {load<std::uint8_t>(first), 0};
-}
-
-}  // namespace
-
-Encoder::Encoder(std::shared_ptr<const Tokenizer> tokenizer)
-    : tokenizer_(std::move(tokenizer)), cache_(std::size_t{1} << kCacheBits) {}
-Encoder::~Encoder() = default;
-Encoder::Encoder(Encoder&&) noexcept = default;
-Encoder& Encoder::operator=(Encoder&&) noexcept = default;
+Encoder::Encoder(std::shared_ptr<const Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
 
 void Encoder::encode(std::string_view text, std::vector<std::int32_t>& tokens, SpecialTokens specials) {
   if (const std::size_t valid = valid_utf8(text); valid < text.size()) {
@@ -284,31 +236,24 @@ void Encoder::cut(std::string_view text, std::size_t stage) {
 }
 
 void Encoder::encode_word(std::string_view word) {
-  if (word.size() > Slot::kMostBytes) return encode_new_word(word);
-  const Ends ends = ends_of(word);
-  Slot& slot = cache_[ends.slot(word.size())];
-  if (slot.front != ends.front || slot.back != ends.back || slot.bytes != word.size()) {
-    const std::size_t before = tokens_->size();
-    encode_new_word(word);
-    const std::size_t count = tokens_->size() - before;
-    if (count > Slot::kMostTokens) return;
-    slot.front = ends.front;
-    slot.back = ends.back;
-    slot.bytes = static_cast<std::uint8_t>(word.size());
-    slot.count = static_cast<std::uint8_t>(count);
-    std::copy_n(tokens_->begin() + static_cast<std::ptrdiff_t>(before), count, slot.tokens);
+  const WordKey key(word);
+  if (word.size() > WordCache::kMostBytes) return encode_new_word(word, key);
+  if (const auto known = cache_.find(key, word.size()); !known.empty()) {
+    if (known.size() == 1) return tokens_->push_back(known.front());
+    tokens_->insert(tokens_->end(), known.begin(), known.end());
     return;
   }
-  tokens_->insert(tokens_->end(), slot.tokens, slot.tokens + slot.count);
+  const std::size_t before = tokens_->size();
+  encode_new_word(word, key);
+  cache_.put(key, word.size(), std::span(*tokens_).subspan(before));
 }
 
-void Encoder::encode_new_word(std::string_view word) {
+void Encoder::encode_new_word(std::string_view word, const WordKey& key) {
+  const auto& parts = tokenizer_->parts_;
   if (tokenizer_->pieces_) return tokenizer_->pieces_->encode(word, *tokens_);
-  if (tokenizer_->parts_.whole_words) {
-    if (const auto found = tokenizer_->words_.find(word); found != tokenizer_->words_.end()) {
-      tokens_->push_back(found->second);
-      return;
-    }
+  if (parts.whole_words) {
+    if (const std::int32_t token = tokenizer_->words_.find(word, key, parts.tokens); token >= 0)
+      return tokens_->push_back(token);
   }
   tokenizer_->pairs_.encode(word, *tokens_);
 }

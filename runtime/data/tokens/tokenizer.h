@@ -8,11 +8,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "runtime/data/tokens/added_tokens.h"
 #include "runtime/data/tokens/bpe.h"
+#include "runtime/data/tokens/known_words.h"
 #include "runtime/data/tokens/normalizer.h"
 #include "runtime/data/tokens/pre_tokenizer.h"
 #include "runtime/data/tokens/word_pieces.h"
@@ -67,7 +67,7 @@ class Tokenizer {
   TokenizerSpec parts_;
   BytePairs pairs_;
   std::optional<WordPieces> pieces_;
-  std::unordered_map<std::string_view, std::int32_t> words_;  ///< with whole_words only
+  VocabularyWords words_;  ///< with whole_words only
   /// Searched for in the text as it comes, and in the normalized one; without those that are special.
   AddedTokenSearch raw_, raw_plain_, normalized_, normalized_plain_;
   std::uint64_t hash_ = 0;
@@ -88,9 +88,6 @@ enum class SpecialTokens {
 class Encoder {
  public:
   explicit Encoder(std::shared_ptr<const Tokenizer> tokenizer);
-  ~Encoder();
-  Encoder(Encoder&&) noexcept;
-  Encoder& operator=(Encoder&&) noexcept;
 
   /// Appends the tokens of `text`. Throws UsageError naming the offset of what is not UTF-8.
   void encode(std::string_view text, std::vector<std::int32_t>& tokens,
@@ -98,15 +95,13 @@ class Encoder {
   const Tokenizer& tokenizer() const noexcept { return *tokenizer_; }
 
  private:
-  struct Slot;
-
   void encode_between(std::string_view text, bool parsed);
   void cut(std::string_view text, std::size_t stage);
   void encode_word(std::string_view word);
-  void encode_new_word(std::string_view word);
+  void encode_new_word(std::string_view word, const WordKey& key);
 
   std::shared_ptr<const Tokenizer> tokenizer_;
-  std::vector<Slot> cache_;                      ///< words of up to 16 bytes, by their hash
+  WordCache cache_;
   std::vector<std::int32_t>* tokens_ = nullptr;  ///< of the call
 };
 

@@ -2,7 +2,7 @@
 """Encodes texts with the tokenizers that Python packages bring along, by dtrain and by tiktoken or Hugging Face's tokenizers,
 and expects no difference: real text, each of Unicode's characters, and random strings of what is hard to cut.
 
-usage: tokens.py ENCODE_TEXTS [--texts FOLDER] [--strings N] [--only NAME] [--speed]
+usage: tokens.py ENCODE_TEXTS [--texts FOLDER] [--strings N] [--only NAME]
                  NAME: those with it in their name; "own" for what is learned here
 """
 import argparse
@@ -16,7 +16,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 import unicodedata
 
 import tiktoken
@@ -297,41 +296,21 @@ def compare(program, name, file, peer, cases, parsed):
     return differences
 
 
-def compare_speed(program, name, file, peer, text):
-    with tempfile.NamedTemporaryFile(suffix=".txt") as stored:
-        stored.write(text.encode())
-        stored.flush()
-        ratios, ours, theirs = [], [], []
-        for _ in range(5):
-            lines = subprocess.run([program, file, "time", stored.name, "2"], stdout=subprocess.PIPE, check=True).stdout.split()
-            before = time.process_time()
-            peer.encode(text, False)
-            theirs.append(len(text.encode()) / (time.process_time() - before))
-            ours.append(float(lines[-1]))
-            ratios.append(ours[-1] / theirs[-1])
-    print(f"{name}: {sorted(ours)[2] / 1e6:.1f} MB/s, the peer {sorted(theirs)[2] / 1e6:.1f} MB/s, ratio {sorted(ratios)[2]:.2f}")
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("--texts")
     parser.add_argument("--strings", type=int, default=10_000)
     parser.add_argument("--only", default="")
-    parser.add_argument("--speed", action="store_true")
     options = parser.parse_args()
     cases = list(texts(options))
     specials = [case for case in cases if case[2]]
-    real = "".join(text for what, text, _ in cases if what.endswith(".txt"))
     differences = 0
     with tempfile.TemporaryDirectory() as folder:
-        if options.only in "own" and not options.speed:
+        if options.only in "own":
             differences += compare_learning(options.program, pathlib.Path(folder))
         for name, file, peer in known_tokenizers(pathlib.Path(folder)):
             if options.only not in name:
-                continue
-            if options.speed:
-                compare_speed(options.program, name, file, peer, real)
                 continue
             differences += compare(options.program, name, file, peer, cases, False)
             differences += compare(options.program, name, file, peer, specials, True)

@@ -28,11 +28,27 @@ std::size_t last_cut(std::string_view text) {
   return 0;
 }
 
+/// What to do about an object without the text that was asked for.
+std::string_view instead_of(const nlohmann::json& object) {
+  for (const char* const chat : {"messages", "conversations"}) {
+    if (object.is_object() && object.contains(chat))
+      return " (a chat is not read as it is, as its form is the model's: write what the model is given as "
+             "one "
+             "text and its answer as another, for --prompt and --field)";
+  }
+  return "; --field names another one";
+}
+
 }  // namespace
 
 void check_document_files(const std::vector<std::string>& inputs, bool prompts) {
   for (const std::string& path : inputs) {
     if (is_kind(path, ".jsonl")) continue;
+    if (path.ends_with(".parquet"))
+      throw UsageError(fmt::format(
+          "{}: expected *.txt or *.jsonl, got Parquet, which is not read; convert it, as with pandas: "
+          "read_parquet(\"{}\").to_json(\"{}.jsonl.gz\", orient=\"records\", lines=True)",
+          path, path, path.substr(0, path.rfind('.'))));
     if (prompts)
       throw UsageError(
           fmt::format("{}: expected *.jsonl, which have prompts, got another kind of file", path));
@@ -115,7 +131,8 @@ DocumentText DocumentReader::document_of(std::string_view line) const {
   const auto text_of = [&](const std::string& field) {
     const auto text = object.is_object() ? object.find(field) : object.end();
     if (text == object.end() || !text->is_string())
-      refuse(at_.offset, fmt::format("an object with a text \"{}\"", field), printable(line.substr(0, 60)));
+      refuse(at_.offset, fmt::format("an object with a text \"{}\"{}", field, instead_of(object)),
+             printable(line.substr(0, 60)));
     return text->get<std::string>();
   };
   DocumentText document{text_of(fields_.text)};

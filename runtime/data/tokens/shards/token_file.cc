@@ -1,6 +1,7 @@
 #include "runtime/data/tokens/shards/token_file.h"
 
 #include <fmt/format.h>
+#include <glob.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -206,6 +207,18 @@ TokenFile open_token_file(const std::string& path) {
     throw DataError(path, static_cast<std::int64_t>(content.size()),
                     "tokens of two bytes (nanoGPT's), as no header says otherwise", "half of one");
   return {path, "nanoGPT's", content, TokenType::u16, static_cast<std::int64_t>(content.size() / 2)};
+}
+
+std::vector<std::string> token_files_matching(const std::string& pattern) {
+  glob_t found{};
+  const int result = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
+  std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + (result == 0 ? found.gl_pathc : 0));
+  ::globfree(&found);
+  const auto is_beside = [](const std::string& path) {
+    return path.ends_with(".idx") || path.ends_with("/progress.json") || path.ends_with(".tokens.tmp");
+  };
+  if (paths.size() > 1) std::erase_if(paths, is_beside);
+  return paths;
 }
 
 void verify(const TokenFile& file) {

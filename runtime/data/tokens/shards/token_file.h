@@ -41,6 +41,11 @@ struct TokenFile {
 /// what the header says, a header or index of another checksum, loss masks of LLM.Q's.
 TokenFile open_token_file(const std::string& path);
 
+/// The paths that `pattern` (glob) matches, in order; of several, without those that lie beside tokens by
+/// their names: Megatron's indices, which are found through theirs, and what a conversion keeps of its
+/// progress.
+std::vector<std::string> token_files_matching(const std::string& pattern);
+
 /// Reads all of a dtrain shard against its checksums, and that no token is outside its vocabulary. Throws
 /// DataError. Of other formats, which have no checksum, only the vocabulary is checked, where they say it.
 void verify(const TokenFile& file);
