@@ -9,6 +9,7 @@
 #include <cmath>
 #include <map>
 
+#include "parallel/functional.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/autograd/ops/joining.h"
@@ -58,6 +59,13 @@ bool sort_in(const std::string& name, const Tensor& tensor, Adapters& adapters) 
   Pair& pair = adapters[name.substr(0, at)][name.substr(at + kPrefix.size(), dot - at - kPrefix.size())];
   (name.ends_with(".a") ? pair.a : pair.b) = tensor;
   return true;
+}
+
+/// The values that `a` begins with.
+Tensor drawn(std::int64_t rank, std::int64_t in, Generator& generator,
+             const std::shared_ptr<Device>& device) {
+  const auto bound = static_cast<float>(1 / std::sqrt(static_cast<double>(in)));
+  return Tensor::rand({rank, in}, generator, device, -bound, bound);
 }
 
 Tensor product(const Pair& pair, double scale) { return mul(matmul(pair.b, pair.a), scale); }
@@ -113,12 +121,43 @@ LoraOptions parse_lora(std::string_view text) {
 LoraAdapter::LoraAdapter(std::int64_t in, std::int64_t out, const LoraOptions& options, Generator& generator,
                          const std::shared_ptr<Device>& device)
     : scale_(options.scale()) {
-  const auto bound = static_cast<float>(1 / std::sqrt(static_cast<double>(in)));
-  a_ = add_parameter("a", Tensor::rand({options.rank, in}, generator, device, -bound, bound));
+  a_ = add_parameter("a", drawn(options.rank, in, generator, device));
   b_ = add_parameter("b", Tensor::zeros({out, options.rank}, device));
 }
 
 Tensor LoraAdapter::forward(const Tensor& x) { return mul(linear(linear(x, a_, {}), b_, {}), scale_); }
+
+SplitLoraAdapter::SplitLoraAdapter(std::int64_t in, std::int64_t out, const LoraOptions& options,
+                                   Generator& generator, const std::shared_ptr<Device>& device,
+                                   const TensorParallelGroup& tp_group, SplitFeatures split,
+                                   std::string label)
+    : SplitModule(tp_group.group),
+      scale_(options.scale()),
+      split_features_(split),
+      sequence_(tp_group.sequence),
+      label_(std::move(label)) {
+  const Tensor a = drawn(options.rank, in, generator, device), b = Tensor::zeros({out, options.rank}, device);
+  const bool outputs = split == SplitFeatures::outputs;
+  a_ = outputs ? add_parameter("a", a) : add_slice("SplitLoraAdapter", "a", a, 1);
+  b_ = outputs ? add_slice("SplitLoraAdapter", "b", b, 0) : add_parameter("b", b);
+}
+
+/// A matrix that all ranks have, each for its part of a sequence that is cut.
+Tensor SplitLoraAdapter::whole(const Tensor& matrix) const {
+  return sequence_ ? copy_to_ranks(matrix, group(), label_ + " matrix") : matrix;
+}
+
+// What crosses the ranks is the narrow product in the middle.
+Tensor SplitLoraAdapter::forward(const Tensor& x) {
+  if (split_features_ == SplitFeatures::outputs) {
+    const Tensor h = linear(x, whole(a_), {});
+    const Tensor all = sequence_ ? all_gather(h, 1, group(), label_) : copy_to_ranks(h, group(), label_);
+    return mul(linear(all, b_, {}), scale_);
+  }
+  const Tensor part = linear(x, a_, {});
+  const Tensor h = sequence_ ? reduce_scatter(part, 1, group(), label_) : all_reduce(part, group(), label_);
+  return mul(linear(h, whole(b_), {}), scale_);
+}
 
 Tensor fuse_heads(const Tensor& query, const Tensor& key, const Tensor& value, const HeadShape& shape) {
   const Tensor& like = query.defined() ? query : key.defined() ? key : value;

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "parallel/tensor/split_module.h"
+#include "parallel/tensor/tensor_parallel_group.h"
 #include "runtime/base/random.h"
 #include "runtime/nn/attention.h"
 #include "runtime/tensor/named_tensors.h"
@@ -38,6 +40,30 @@ class LoraAdapter final : public Module {
 
  private:
   double scale_;
+  Tensor a_, b_;
+};
+
+/// Which features of the layer that an adapter stands beside are split among the ranks.
+enum class SplitFeatures { inputs, outputs };
+
+/// This rank's part of a LoraAdapter, beside a layer whose features are split: of the one matrix on their
+/// side it has a slice, b's rows or a's columns; the other one, which the rank alone makes large, is whole.
+class SplitLoraAdapter final : public SplitModule {
+ public:
+  /// `label` names its collectives, the same on all ranks. Throws UsageError where the split features are not
+  /// a multiple of the ranks.
+  SplitLoraAdapter(std::int64_t in, std::int64_t out, const LoraOptions& options, Generator& generator,
+                   const std::shared_ptr<Device>& device, const TensorParallelGroup& tp_group,
+                   SplitFeatures split, std::string label);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  Tensor whole(const Tensor& matrix) const;
+
+  double scale_;
+  SplitFeatures split_features_;
+  bool sequence_;
+  std::string label_;
   Tensor a_, b_;
 };
 

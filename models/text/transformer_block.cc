@@ -45,27 +45,27 @@ TransformerBlock::TransformerBlock(const TransformerLayers& layers, const std::s
   wide_dropout_ = layers.dropout();
   if (attention_dropout_) add_module("attention_dropout", attention_dropout_);
   if (wide_dropout_) add_module("wide_dropout", wide_dropout_);
-  add_adapters(layers);
+  add_adapters(layers, label);
   mark_block();
 }
 
-void TransformerBlock::add_adapters(const TransformerLayers& layers) {
+void TransformerBlock::add_adapters(const TransformerLayers& layers, const std::string& label) {
   const TransformerShape& shape = layers.shape();
   const HeadShape heads = shape.head_shape();
   const std::int64_t width = shape.width, inner = shape.inner_width();
   const std::int64_t queries = heads.heads * heads.head_width, keys = heads.kv_heads * heads.head_width;
-  const auto beside = [&](const char* layer, std::int64_t in, std::int64_t out) {
-    auto adapter = layers.adapter(layer, in, out);
-    if (adapter) adapters_.emplace(layer, add_module(std::string("lora_") + layer, std::move(adapter)));
+  const auto beside = [&](const std::string& layer, std::int64_t in, std::int64_t out, SplitFeatures split) {
+    auto adapter = layers.adapter(layer, in, out, split, label + " lora " + layer);
+    if (adapter) adapters_.emplace(layer, add_module("lora_" + layer, std::move(adapter)));
   };
-  beside("q", width, queries);
-  beside("k", width, keys);
-  beside("v", width, keys);
-  beside("qkv", width, heads.fused_width());
-  beside("o", queries, width);
-  beside("gate", width, inner);
-  beside("up", width, inner);
-  beside("down", inner, width);
+  beside("q", width, queries, SplitFeatures::outputs);
+  beside("k", width, keys, SplitFeatures::outputs);
+  beside("v", width, keys, SplitFeatures::outputs);
+  beside("qkv", width, heads.fused_width(), SplitFeatures::outputs);
+  beside("o", queries, width, SplitFeatures::inputs);
+  beside("gate", width, inner, SplitFeatures::outputs);
+  beside("up", width, inner, SplitFeatures::outputs);
+  beside("down", inner, width, SplitFeatures::inputs);
 }
 
 Tensors TransformerBlock::forward_all(const Tensors& inputs) {
@@ -97,7 +97,8 @@ Tensor TransformerBlock::through_block(const Tensor& x, const AttentionContext& 
 Tensor TransformerBlock::adapted(const std::shared_ptr<Module>& layer, std::string_view name,
                                  const Tensor& x) {
   const auto adapter = adapters_.find(name);
-  return adapter == adapters_.end() ? (*layer)(x) : add((*layer)(x), (*adapter->second)(x));
+  const Tensor y = (*layer)(x);  // before the adapter: both call the other ranks, where they are split
+  return adapter == adapters_.end() ? y : add(y, (*adapter->second)(x));
 }
 
 Tensor TransformerBlock::fused_heads(const Tensor& x) {

@@ -29,7 +29,7 @@ class TransformerBlock final : public MultiModule {
  private:
   Tensor through_block(const Tensor& x, const AttentionContext& context);
   Tensor feed_forward(const Tensor& x);
-  void add_adapters(const TransformerLayers& layers);
+  void add_adapters(const TransformerLayers& layers, const std::string& label);
   /// What `layer`, and the adapter called `name` if there is one, make of x.
   Tensor adapted(const std::shared_ptr<Module>& layer, std::string_view name, const Tensor& x);
   Tensor fused_heads(const Tensor& x);

@@ -152,10 +152,13 @@ std::shared_ptr<Module> TransformerLayers::table(std::int64_t count) const {
   return table;
 }
 
-std::shared_ptr<Module> TransformerLayers::adapter(std::string_view layer, std::int64_t in,
-                                                   std::int64_t out) const {
+std::shared_ptr<Module> TransformerLayers::adapter(std::string_view layer, std::int64_t in, std::int64_t out,
+                                                   SplitFeatures split, const std::string& label) const {
   if (!shape_.lora || !shape_.lora->has(layer)) return nullptr;
-  return std::make_shared<LoraAdapter>(in, out, *shape_.lora, adapter_generator_, device_);
+  if (tp_group_ == nullptr)
+    return std::make_shared<LoraAdapter>(in, out, *shape_.lora, adapter_generator_, device_);
+  return std::make_shared<SplitLoraAdapter>(in, out, *shape_.lora, adapter_generator_, device_, *tp_group_,
+                                            split, label);
 }
 
 std::shared_ptr<Module> TransformerLayers::dropout() const {

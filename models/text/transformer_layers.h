@@ -35,8 +35,10 @@ class TransformerLayers {
   std::shared_ptr<Module> table(std::int64_t count) const;
   /// On features of a token, whole or of this rank's part of a split sequence; null without.
   std::shared_ptr<Module> dropout() const;
-  /// Beside a layer of `in` → `out` features that adapters call `layer`; null without.
-  std::shared_ptr<Module> adapter(std::string_view layer, std::int64_t in, std::int64_t out) const;
+  /// Beside a layer of `in` → `out` features, split as columns() or rows(), that adapters call `layer`; null
+  /// without.
+  std::shared_ptr<Module> adapter(std::string_view layer, std::int64_t in, std::int64_t out,
+                                  SplitFeatures split, const std::string& label) const;
 
   const TransformerShape& shape() const noexcept { return shape_; }
   const TensorParallelGroup* tp_group() const noexcept { return tp_group_; }

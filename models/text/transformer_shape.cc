@@ -46,8 +46,6 @@ const TransformerShape& checked(const TransformerShape& shape, const TensorParal
   if (shape.lora && shape.lora->has("gate") && shape.feed_forward != FeedForward::swiglu)
     throw UsageError(fmt::format("{}: expected adapters on existing layers, got one on gate", name));
   if (tp_group == nullptr) return shape;
-  if (shape.lora)
-    throw UsageError(fmt::format("{}: expected a whole network for adapters, got a split one", name));
   const int ranks = tp_group->group.communicator.size();
   if (heads.kv_heads % ranks != 0 || shape.inner_width() % ranks != 0) {
     throw UsageError(

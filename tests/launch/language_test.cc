@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "tests/launch/trained.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
@@ -300,6 +301,35 @@ TEST_P(Adapters, LearnAloneAndAreMergedOnRequest) {
   expect_refused(dtrain({"export", at("run"), at("none"), "--to", "peft"}), 2, "expected a run with --lora",
                  "none");
   expect_refused(train("x", {"--model", GetParam(), "--lora", "on=w"}), 2, "layers among", "x");
+}
+
+// Plain steps: gradients that are some ranks' only, or counted twice, would show.
+TEST_P(Adapters, AreSplitAsTheLayersTheyStandBeside) {
+  publish(GetParam());
+  const std::string on = GetParam() == "gpt2-tiny" ? "qkv+o+up+down" : "q+k+v+o+gate+up+down";
+  const auto trained = [&](const std::string& name, std::vector<std::string> more) {
+    more.insert(more.end(), {"--lora", "rank=3,alpha=6,on=" + on, "--lr", "0.5", "--max-steps", "6"});
+    return tuned(name, more);
+  };
+  const auto expected = trained("whole", {});
+  ASSERT_EQ(expected.size(), 6U);
+  EXPECT_LT(expected.back(), expected.front());
+  const auto config_of = [&](const std::string& run) {
+    const RunResult result = dtrain({"export", at(run), at(run + "-peft"), "--to", "peft"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return read_file(folder_ / (run + "-peft") / "adapter_config.json");
+  };
+  const std::string config = config_of("whole");
+  for (const bool sequence : {false, true}) {
+    std::vector<std::string> form = {"--tensor", "2", "--thread-workers", "2"};
+    if (sequence) form.emplace_back("--sequence-parallel");
+    const std::string name = sequence ? "sequence" : "tensor";
+    ASSERT_EQ(trained(name, form).size(), 6U) << name;
+    const Difference found = difference(trained_in(at(name)), trained_in(at("whole")));
+    EXPECT_LE(found.losses, 2e-5) << name;
+    EXPECT_LE(found.weights, 1e-5) << name;
+    EXPECT_EQ(config_of(name), config);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Adapters, testing::Values("gpt2-tiny", "llama-tiny"));
