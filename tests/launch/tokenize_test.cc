@@ -138,7 +138,7 @@ TEST_F(Tokenize, SaysWhatToMakeOfParquetAndOfChats) {
                                              HasSubstr("a.jsonl.gz\", orient=\"records\", lines=True")));
   write_file(folder_ / "chat.jsonl", R"({"messages": [{"role": "user", "content": "hello"}]})");
   EXPECT_THAT(refusal("chat.jsonl", 5),
-              AllOf(HasSubstr("chat.jsonl: at byte 0"), HasSubstr("for --prompt and --field")));
+              AllOf(HasSubstr("chat.jsonl: at byte 0"), HasSubstr("as a prompt and its answer as a text")));
 }
 
 }  // namespace

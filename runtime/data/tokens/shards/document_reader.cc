@@ -32,11 +32,10 @@ std::size_t last_cut(std::string_view text) {
 std::string_view instead_of(const nlohmann::json& object) {
   for (const char* const chat : {"messages", "conversations"}) {
     if (object.is_object() && object.contains(chat))
-      return " (a chat is not read as it is, as its form is the model's: write what the model is given as "
-             "one "
-             "text and its answer as another, for --prompt and --field)";
+      return " (a chat is not read as it is, as its form is the model's: write what the model is given as a "
+             "prompt and its answer as a text)";
   }
-  return "; --field names another one";
+  return "";
 }
 
 }  // namespace
