@@ -55,7 +55,7 @@ std::optional<std::int32_t> end_token(const Options& options, const Tokenizer& t
 
 ExitCode check_files(const Options& options) {
   const std::vector<std::string> paths = token_files_matching(options.text("verify"));
-  if (paths.empty()) options.refuse("verify", "a pattern of files that exist");
+  if (paths.empty()) options.refuse("verify", "a pattern that matches files");
   for (const std::string& path : paths) {
     const TokenFile file = open_token_file(path);
     verify(file);
