@@ -2,18 +2,20 @@
 # Compares every form of parallelism, and every pair of forms, with one process that trains the whole batch, and
 # prints one table: worst difference of losses and of weights, and whether the bits are equal.
 #
-#   bash tests/bench/forms.sh [--models mlp,lenet,resnet18,transformer,branches] [--workers 1,2,3,4,8]
-#                             [--over processes,gloo,mpi,threads,gpus] [--rows TEXT]
+#   bash tests/bench/forms.sh [--models mlp,lenet,resnet18,transformer,gpt2-tiny,llama-tiny,branches]
+#                             [--workers 1,2,3,4,8] [--over processes,gloo,mpi,threads,gpus] [--rows TEXT]
 #
 # processes: workers on this machine over shared memory and TCP; mpi: started by mpirun; threads: workers that are
 # threads of one process; gpus: emulated GPUs over NCCL's stand-in, devices of a process too; TEXT: only forms whose
-# name contains it. branches is a network that leaves parameters out, once more with frozen layers. ResNet-18 over gpus
-# takes about a minute a row on two cores that are shared with other work, and hours in all; other rows take seconds.
+# name contains it. gpt2-tiny and llama-tiny train on packed documents with prompts. branches is a network that leaves
+# parameters out, once more with frozen layers. ResNet-18 over gpus takes about a minute a row on two cores that are
+# shared with other work, and hours in all; other rows take seconds.
 # BUILD names the build folder (build/release).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build/release}
-models=mlp,lenet,resnet18,transformer,branches workers=1,2,3,4,8 over=processes,gloo,mpi,threads,gpus rows=
+models=mlp,lenet,resnet18,transformer,gpt2-tiny,llama-tiny,branches
+workers=1,2,3,4,8 over=processes,gloo,mpi,threads,gpus rows=
 while (($#)); do
   case $1 in
     --models) models=$2 ;;
