@@ -133,7 +133,7 @@ TEST(PlacedNetwork, PartsThatShareAWeightAreOnOneDevice) {
                 build_placed(factory, {"cpu:0", "cpu:0", "cpu:1"}, devices);
               }),
               HasSubstr("expected parts that share a weight on one device, got first.weight on cpu:0 and "
-                        "last.weight on cpu:1; put both there"));
+                        "last.weight on cpu:1; put both on one"));
   EXPECT_EQ(build_placed(factory, {"cpu:0", "cpu:1", "cpu:0"}, devices).chain.size(), 3U);
 }
 
