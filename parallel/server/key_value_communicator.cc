@@ -11,27 +11,27 @@ namespace {
 /// One thing said, when it is waited for.
 class KeyValueWork final : public Work {
  public:
-  KeyValueWork(KeyValueStore& store, std::int64_t number, bool says, MemorySpan span)
-      : store_(store), number_(number), says_(says), span_(span) {}
+  KeyValueWork(KeyValueStore& store, std::int64_t number, bool puts, MemorySpan span)
+      : store_(store), number_(number), puts_(puts), span_(span) {}
 
   void wait(const Deadline& deadline) override {
     if (std::exchange(done_, true)) return;
     const std::span<std::byte> own(static_cast<std::byte*>(span_.data), span_.bytes());
-    if (says_) return store_.say(number_, own, deadline);
-    const std::vector<std::byte> heard = store_.hear(number_, deadline);
-    if (heard.size() != own.size())
+    if (puts_) return store_.put(number_, own, deadline);
+    const std::vector<std::byte> got = store_.wait_get(number_, deadline);
+    if (got.size() != own.size())
       throw PeerError(
           "rank 0 sent another length than this worker expects; start all workers "
           "with the same options and version",
           PeerFailure{0, "", "broadcast", 0, ""});
-    if (!heard.empty()) std::memcpy(own.data(), heard.data(), heard.size());
+    if (!got.empty()) std::memcpy(own.data(), got.data(), got.size());
   }
   bool done() noexcept override { return done_; }
 
  private:
   KeyValueStore& store_;
   std::int64_t number_;
-  bool says_;
+  bool puts_;
   MemorySpan span_;
   bool done_ = false;
 };

@@ -177,15 +177,15 @@ PushDelay KeyValueStore::exchange(const NamedTensors& gradients, double rate, co
   return delay;
 }
 
-void KeyValueStore::say(std::int64_t number, std::span<const std::byte> text, const Deadline& deadline) {
-  Message message = request(Op::say);
+void KeyValueStore::put(std::int64_t number, std::span<const std::byte> text, const Deadline& deadline) {
+  Message message = request(Op::put);
   message.head.number = number;
   message.payload.assign(text.begin(), text.end());
   impl_->channels.ask(0, std::move(message), deadline);
 }
 
-std::vector<std::byte> KeyValueStore::hear(std::int64_t number, const Deadline& deadline) {
-  Message message = request(Op::hear);
+std::vector<std::byte> KeyValueStore::wait_get(std::int64_t number, const Deadline& deadline) {
+  Message message = request(Op::wait_get);
   message.head.number = number;
   return impl_->channels.ask(0, std::move(message), deadline).payload;
 }
@@ -229,9 +229,11 @@ UpdateDelays KeyValueStore::delays(const Deadline& deadline) {
 }
 
 void KeyValueStore::finish(const Deadline& deadline) { impl_->tell_all(Op::finish, deadline); }
-void KeyValueStore::wait_for_others(const Deadline& deadline) { impl_->tell_all(Op::settle, deadline); }
-void KeyValueStore::leave(const Deadline& deadline) {
-  for (int server = 0; server < servers(); ++server) impl_->channels.post(server, request(Op::leave));
+void KeyValueStore::wait_for_others(const Deadline& deadline) {
+  impl_->tell_all(Op::wait_for_others, deadline);
+}
+void KeyValueStore::disconnect(const Deadline& deadline) {
+  for (int server = 0; server < servers(); ++server) impl_->channels.post(server, request(Op::disconnect));
   for (int server = 0; server < servers(); ++server) {
     impl_->channels.answer(server, deadline);
     impl_->channels.part(server);

@@ -6,7 +6,7 @@
 //       store.push({{"w", gradient}}, 0.1, deadline);     // the server updates by it
 //       store.pull({{"w", w}}, deadline);                 // what came of it
 //     }
-//     store.leave(deadline);
+//     store.disconnect(deadline);
 #pragma once
 
 #include <cstdint>
@@ -75,9 +75,9 @@ class KeyValueStore {
                      const Deadline& deadline);
 
   /// A small text that others can read, kept by server 0.
-  void say(std::int64_t number, std::span<const std::byte> text, const Deadline& deadline);
-  /// Waits for say() of `number`.
-  std::vector<std::byte> hear(std::int64_t number, const Deadline& deadline);
+  void put(std::int64_t number, std::span<const std::byte> text, const Deadline& deadline);
+  /// Waits for put() of `number`.
+  std::vector<std::byte> wait_get(std::int64_t number, const Deadline& deadline);
 
   ServerState state(int server, const Deadline& deadline);
   /// What `server`'s updates resume from: state() of a server with the same keys. Before the first push.
@@ -90,8 +90,9 @@ class KeyValueStore {
   void finish(const Deadline& deadline);
   /// Waits until all other workers have finished or gone.
   void wait_for_others(const Deadline& deadline);
-  /// Takes leave of the servers, which end when all workers have. Without it they take this worker for lost.
-  void leave(const Deadline& deadline);
+  /// Disconnects from the servers, which end when all workers have. Without it they take this worker for
+  /// lost.
+  void disconnect(const Deadline& deadline);
 
  private:
   struct Impl;

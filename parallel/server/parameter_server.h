@@ -49,7 +49,7 @@ class ParameterServer {
 
   /// Serves until all workers that came have gone, or stop(), or, while none is here, `given_up` (may be
   /// null) says so. Throws PeerError when nobody comes within `patience`, and, once all have gone, where none
-  /// of them took leave, or the work had ended before.
+  /// of them disconnected, or the work had ended before.
   void run(Duration patience, const std::function<bool()>& given_up = {});
   /// From any thread: run() returns soon.
   void stop() noexcept;

@@ -1,4 +1,4 @@
-// What workers and parameter servers say to each other, as pure functions of bytes: no sockets here. A
+// What workers and parameter servers send each other, as pure functions of bytes: no sockets here. A
 // message is an envelope of fixed size, then keys and a text where it has any, then a payload; integers are
 // little-endian. It travels over a connection whose frames are authenticated (decision 028), so that what
 // arrives here comes from a process of the job; it is checked all the same. Decision 037 has the rules.
@@ -22,16 +22,16 @@ enum class Op : std::uint8_t {
   push,      ///< keys, payload: their gradients, one after another, but of those marked kNoGradient; rate: of
              ///< the update
   pull,      ///< keys; number: the version to wait for
-  say,       ///< number, text: what hear() of that number gives from now on
-  hear,      ///< number; waits for say()
+  put,       ///< number, text: what wait_get() of that number gives from now on
+  wait_get,  ///< number; waits for put()
   state,     ///< everything that the server holds, between two updates
   restore,   ///< text, payload as the answer to `state` has them: what updates resume from
   finish,    ///< this worker makes no more updates; does not wait
-  settle,    ///< waits until all other workers have finished or are gone
-  report,    ///< how far pushes were behind, as text
-  leave,     ///< this worker goes, and all is well
+  wait_for_others,  ///< waits until all other workers have finished or are gone
+  report,           ///< how far pushes were behind, as text
+  disconnect,       ///< this worker goes, and all is well
 };
-inline constexpr Op kLastOp = Op::leave;
+inline constexpr Op kLastOp = Op::disconnect;
 
 enum class Status : std::uint8_t {
   ok = 1,

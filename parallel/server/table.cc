@@ -124,12 +124,12 @@ bool Table::serve(int worker, Message& request) {
       return push(worker, request);
     case Op::pull:
       return pull(worker, request);
-    case Op::say:
+    case Op::put:
       said_[request.head.number] = std::move(request.payload);
       accept(worker, request);
       return true;
-    case Op::hear:
-      return hear(worker, request);
+    case Op::wait_get:
+      return wait_get(worker, request);
     case Op::state:
       give_state(worker, request);
       return true;
@@ -146,7 +146,7 @@ bool Table::serve(int worker, Message& request) {
       asking.finished = true;
       accept(worker, request);
       return true;
-    case Op::settle: {
+    case Op::wait_for_others: {
       const auto busy = [&](const Worker& other) {
         return &other != &asking && other.present && !other.finished && !other.left;
       };
@@ -154,7 +154,7 @@ bool Table::serve(int worker, Message& request) {
       accept(worker, request);
       return true;
     }
-    case Op::leave:
+    case Op::disconnect:
       asking.finished = asking.left = some_left_ = true;
       accept(worker, request);
       return true;
@@ -329,7 +329,7 @@ bool Table::pull(int worker, const Message& request) {
   return true;
 }
 
-bool Table::hear(int worker, const Message& request) {
+bool Table::wait_get(int worker, const Message& request) {
   const auto said = said_.find(request.head.number);
   if (said == said_.end()) return false;
   Message answer;

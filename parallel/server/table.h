@@ -31,11 +31,11 @@ class Table {
   /// Its connection is over.
   void lose(int worker);
 
-  /// Worker `worker` has taken leave: after the answer to that its connection can be closed.
+  /// Worker `worker` has disconnected: after the answer to that its connection can be closed.
   bool has_left(int worker) const { return workers_[static_cast<std::size_t>(worker)].left; }
   /// Everybody who came is gone again.
   bool deserted() const noexcept { return !ever_.empty() && present_ == 0; }
-  /// The work was done: somebody took leave, and nothing went wrong that concerns all.
+  /// The work was done: somebody disconnected, and nothing went wrong that concerns all.
   bool parted_well() const noexcept { return over_.empty() && some_left_; }
   /// Why nothing is answered any more; empty: it is.
   const std::string& over() const noexcept { return over_; }
@@ -65,7 +65,7 @@ class Table {
   bool init(int worker, Message& request);
   bool push(int worker, Message& request);
   bool pull(int worker, const Message& request);
-  bool hear(int worker, const Message& request);
+  bool wait_get(int worker, const Message& request);
   void push_sync(int worker, std::vector<Tensor> gradients, const Message& request);
   void push_async(int worker, std::vector<Tensor> gradients, const Message& request);
   void apply(const std::vector<std::uint32_t>& keys, const std::vector<Tensor>& gradients, double rate);

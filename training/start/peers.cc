@@ -244,7 +244,7 @@ Peers::~Peers() {
 
 void Peers::leave() {
   communicator_->close();
-  if (servers_) servers_->leave(Deadline::after(kLeaveTimeout));
+  if (servers_) servers_->disconnect(Deadline::after(kLeaveTimeout));
   servers_.reset();
   rendezvous_.leave();
 }

@@ -47,7 +47,7 @@ class Worker {
         break;  // another worker's time was up in this step
       }
     }
-    store_.leave(patience());
+    store_.disconnect(patience());
   }
   std::int64_t counted() const { return counted_; }
 

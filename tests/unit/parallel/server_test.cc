@@ -103,7 +103,7 @@ TEST(ParameterServer, UpdatesKeysByTheUsersFunction) {
   EXPECT_THAT(test::message_of([&] { store->push({{"x", b}}, 1, soon()); }), HasSubstr("'x'"));
   EXPECT_THAT(test::message_of([&] { store->init("w", vector_of({1}), soon(), store->server_of("w")); }),
               HasSubstr("float32 [3]"));
-  store->leave(soon());
+  store->disconnect(soon());
   servers.wait();
   EXPECT_EQ(servers.failed(), 0);
 }
@@ -125,7 +125,7 @@ TEST(ParameterServer, AveragesWhatWorkersUsed) {
                       {{"all", all}, {"one", one}, {"none", none}}, soon());
       found[static_cast<std::size_t>(number)] = {all.to_vector<float>()[0], one.to_vector<float>()[0],
                                                  none.to_vector<float>()[0]};
-      store->leave(soon());
+      store->disconnect(soon());
     });
   }
   for (auto& worker : workers) worker.join();
@@ -148,7 +148,7 @@ TEST(ParameterServer, SumsInTheWorkersOrderWhicheverComesFirst) {
         store->exchange({{"w", vector_of({parts[static_cast<std::size_t>(number)]})}}, -1, {{"w", w}},
                         soon());
         found[static_cast<std::size_t>(number)] = w.to_vector<float>()[0];
-        store->leave(soon());
+        store->disconnect(soon());
       });
     }
     for (auto& worker : workers) worker.join();
@@ -179,7 +179,7 @@ std::int64_t largest_lead(std::optional<std::int64_t> bound, UpdateDelays& delay
       store.finish(soon());
       store.wait_for_others(soon());
       if (number == 0) delays = store.delays(soon());
-      store.leave(soon());
+      store.disconnect(soon());
     });
   }
   for (auto& worker : workers) worker.join();
@@ -220,8 +220,8 @@ TEST(ParameterServer, GoesOnWithoutAWorkerAndTakesItBack) {
   const PushDelay delay = back->push({{"w", vector_of({1})}}, -1, soon());
   EXPECT_EQ(delay.ahead, 0);
   EXPECT_EQ(delay.behind, 0);
-  steady->leave(soon());
-  back->leave(soon());
+  steady->disconnect(soon());
+  back->disconnect(soon());
   servers.wait();
   EXPECT_EQ(servers.failed(), 0);
 }
@@ -241,7 +241,7 @@ TEST(ParameterServer, TellsAtOnceWhatCannotGoOn) {
     });
     const TimePoint start = steady_clock().now();
     EXPECT_THAT(test::message_of([&] {
-                  if (rules.update == ServerUpdate::async) waits->hear(0, soon());
+                  if (rules.update == ServerUpdate::async) waits->wait_get(0, soon());
                   waits->exchange({{"w", w}}, 1, {{"w", w}}, soon());
                 }),
                 HasSubstr("worker 1"));
@@ -262,7 +262,7 @@ TEST(ParameterServer, IsMissedAtOnceWhenItGoes) {
     servers.kill(1);
   });
   const TimePoint start = steady_clock().now();
-  EXPECT_THAT(test::message_of([&] { store->hear(3, soon()); }), HasSubstr("parameter server 1"));
+  EXPECT_THAT(test::message_of([&] { store->wait_get(3, soon()); }), HasSubstr("parameter server 1"));
   EXPECT_LT(steady_clock().now() - start, std::chrono::seconds(10));
   kills.join();
 }
@@ -280,7 +280,7 @@ TEST(ParameterServer, LetsNobodyInWithoutTheSecret) {
                               Deadline::after(std::chrono::milliseconds(300)));
               }),
               HasSubstr("no connection"));
-  servers.worker(0, token)->leave(soon());
+  servers.worker(0, token)->disconnect(soon());
   servers.wait();
 }
 
