@@ -39,7 +39,7 @@ for side in launch beside; do
   $side accelerate 0 'accelerate: 2 processes, loss 0\.' "$here/strangers/with_accelerate.py"
   $side lightning 0 'lightning: 2 processes, loss 0\.' "$here/strangers/with_lightning.py"
   $side elastic 0 'rank 1: elastic, 2 processes, epoch 4' "$here/strangers/elastic.py" "$work/$side.whole"
-  $side elastic-restarted 0 'rank 1 goes on from epoch 2' --max-restarts=1 "$here/strangers/elastic.py" "$work/$side.again" fail
+  $side elastic-restarted 0 'rank 1 resumes from epoch 2' --max-restarts=1 "$here/strangers/elastic.py" "$work/$side.again" fail
 done
 # What is said of a failure: who, how, the exception that `record` kept, the same exit code.
 launch elastic-failed 1 'dtrain-launch: +rank 1 .* failed first: .*1' "$here/strangers/elastic.py" "$work/failed" always

@@ -43,7 +43,7 @@ EOF
   -DCMAKE_CXX_FLAGS="${DTRAIN_CONSUMER_FLAGS:-}" >"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
 "$cmake" --build "$work" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
 
-# matches LINE: whether the rest of `output` has a line that is like it; goes on behind that.
+# matches LINE: whether the rest of `output` has a line that is like it; continues behind that.
 matches() {
   local pattern=${1//\\/\\\\}
   pattern=${pattern//\*/\\*} pattern=${pattern//\?/\\?} pattern=${pattern//\[/\\[} pattern=${pattern//…/*}

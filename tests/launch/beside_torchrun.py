@@ -150,7 +150,7 @@ def stopped(job):
     until(lambda: job.state() == "T", 3)
     before = job.output().count(b"tick")
     if until(lambda: job.output().count(b"tick") > before + 3, 5):
-        return "goes on; on Ctrl-C " + interrupted(job)
+        return "continues; on Ctrl-C " + interrupted(job)
     return f"frozen (launcher {job.state()})"
 
 

@@ -1,5 +1,5 @@
-// Every kind of data set, changed under a run in every way that matters: a run that goes on, and workers that
-// train together, either have the data they began with or are refused with what differs.
+// Every kind of data set, changed under a run in every way that matters: a run that is resumed, and workers
+// that train together, either have the data they began with or are refused with what differs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

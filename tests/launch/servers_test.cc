@@ -72,7 +72,7 @@ TEST_F(ServersOption, AsynchronousTellsHowLateUpdatesWere) {
   std::string line;
   ASSERT_TRUE(std::getline(metrics, line));
   EXPECT_THAT(line, HasSubstr(R"("staleness":)"));
-  // It goes on from what was applied of each worker.
+  // It resumes from what was applied of each worker.
   expect_trained(training("async", 3, 1, 20, bound));
   for (const char* worker : {"0", "1", "2"})
     EXPECT_EQ(summary("async").at("staleness").at("pushes").at(worker), 8) << worker;

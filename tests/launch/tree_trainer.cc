@@ -1,6 +1,6 @@
 // A worker that needs a helper process to save, as a trainer needs those that load its data: prints "up",
 // then SIGTERM makes it print "saving", ask the helper for a word, write that to the file in its first
-// argument, and exit with 0; SIGUSR1 makes it do the same and go on. The helper handles no signal. With a
+// argument, and exit with 0; SIGUSR1 makes it do the same and continue. The helper handles no signal. With a
 // second argument it takes that many milliseconds to save, while its saving file says so.
 #include <fcntl.h>
 #include <signal.h>

@@ -88,7 +88,7 @@ std::string compare_gradients(Module& got, Module& expected, double tolerance) {
   return "ok";
 }
 
-// Small buckets, so that several are under way while backward goes on.
+// Small buckets, so that several are under way while backward continues.
 ReducerOptions small_buckets() {
   return {.buckets = {.first_bytes = 256, .cap_bytes = 400}, .arrival_order = {}};
 }

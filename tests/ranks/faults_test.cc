@@ -223,7 +223,7 @@ std::string aborted_beside_a_part(Rank& self) {
   return expect_peer_error([&] { part->all_reduce(data.span(), ReduceOp::sum, "gradients")->wait(kNever); });
 }
 
-// A slow rank is not an error: the others wait, look around, and go on.
+// A slow rank is not an error: the others wait, look around, and continue.
 std::string patient(Rank& self) {
   Communicator& c = *self.communicator;
   Data data(kLarge);
@@ -234,7 +234,7 @@ std::string patient(Rank& self) {
   return data.values[7] == 1.0F ? "ok" : "wrong result";
 }
 
-// Leaving early is found too: the last rank destroys its communicator while the others go on.
+// Leaving early is found too: the last rank destroys its communicator while the others continue.
 std::string left(Rank& self) {
   Data data(10);
   self.communicator->barrier("start")->wait(kNever);

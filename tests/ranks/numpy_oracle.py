@@ -51,7 +51,7 @@ def narrow(dtype, values):
     low = values.view(numpy.uint32) & numpy.uint32(0xFFFF0000)  # towards zero
     high = low + numpy.uint32(0x10000)
     value = values.astype(numpy.float64)
-    # What lies above the largest finite number is as far away as if exponents went on.
+    # What lies above the largest finite number is as far away as if exponents continued.
     upper = high.view(numpy.float32).astype(numpy.float64)
     upper = numpy.where(numpy.isinf(upper), numpy.copysign(2.0**128, value), upper)
     below, above = abs(value - low.view(numpy.float32)), abs(upper - value)

@@ -138,7 +138,7 @@ std::string flipped_bit_is_undone(Rank& rank) {
   return starts.find(R"("start":2)") != std::string::npos ? "ok" : "no second start in: " + starts;
 }
 
-// As often as it is computed again, it is wrong again: that is not memory's fault, and must not go on for
+// As often as it is computed again, it is wrong again: that is not memory's fault, and must not continue for
 // ever.
 std::string flipped_bit_is_named(Rank& rank) {
   const Harmed task([&](int losses, Module& network) {

@@ -1,4 +1,4 @@
-// How fast parameter servers let workers of unequal speed go on: real servers and workers over loopback,
+// How fast parameter servers let workers of unequal speed continue: real servers and workers over loopback,
 // whose computing is replaced by sleeps.
 #pragma once
 

@@ -1,4 +1,4 @@
-# In the style of torch's own examples for torchrun: a snapshot that a restarted group goes on from, errors by `record`.
+# In the style of torch's own examples for torchrun: a snapshot that a restarted group resumes from, errors by `record`.
 #
 #     elastic.py SNAPSHOT [fail: rank 1 fails in epoch 2 of the first attempt | always: of each]
 import os
@@ -25,7 +25,7 @@ class Trainer:
             state = torch.load(snapshot)
             self.model.load_state_dict(state["model"])
             self.epoch = state["epoch"]
-            print(f"rank {self.rank} goes on from epoch {self.epoch}")
+            print(f"rank {self.rank} resumes from epoch {self.epoch}")
         self.model = DistributedDataParallel(self.model)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
 

@@ -35,7 +35,7 @@ struct Case {
 
 class EachCall : public testing::Test {
  protected:
-  // Leaves a run with checkpoints of steps 3 and 6, and one that goes on to step 12 undisturbed.
+  // Leaves a run with checkpoints of steps 3 and 6, and one that continues to step 12 undisturbed.
   void SetUp() override {
     write_small_dataset(folder_ / "data", 480, 40);
     ASSERT_EQ(run(base(), 6, "").exit_code, 0);
@@ -49,7 +49,7 @@ class EachCall : public testing::Test {
     fs::remove(fail_log());
   }
 
-  /// What `world` workers that go on from the base end with; sums run in another order for each number of
+  /// What `world` workers that continue from the base end with; sums run in another order for each number of
   /// them.
   std::size_t weights(int world) {
     if (!weights_.contains(world)) {

@@ -1,5 +1,5 @@
 // The number of workers changes between restarts: every sample of an epoch is still seen once, and the loss
-// goes on as if nothing had happened.
+// continues as if nothing had happened.
 #include <gtest/gtest.h>
 #include <signal.h>
 

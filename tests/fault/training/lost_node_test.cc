@@ -1,5 +1,5 @@
-// --virtual-workers when a node is lost in the middle of an epoch: an elastic job goes on with fewer workers
-// and ends with the very weights of one worker that was never disturbed.
+// --virtual-workers when a node is lost in the middle of an epoch: an elastic job continues with fewer
+// workers and ends with the very weights of one worker that was never disturbed.
 #include <gtest/gtest.h>
 #include <signal.h>
 

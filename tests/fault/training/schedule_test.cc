@@ -1,4 +1,4 @@
-// A learning rate stays on its curve whatever number of workers goes on, where steps change their size with
+// A learning rate stays on its curve whatever number of workers continues, where steps change their size with
 // it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ TEST_P(ScheduleCurves, IsTheSameOnAnyNumberOfWorkers) {
   const auto expected = rates(whole.run_dir, 1, 0, 2);
   ASSERT_EQ(expected.size(), 4U * kSamples / (2 * kBatch));
   for (const int world : {4, 1}) {
-    SCOPED_TRACE(std::to_string(world) + " workers go on");
+    SCOPED_TRACE(std::to_string(world) + " workers continue");
     const std::string name = "then" + std::to_string(world);
     std::vector<std::string> begun = GetParam().arguments;
     begun.push_back("--max-steps=6");
@@ -125,7 +125,7 @@ TEST_F(Schedule, WhatChangesIsSaid) {
                                 HasSubstr("--momentum 0.5 (0 before), --clip-grad-norm 1 (unset before)"),
                                 HasSubstr("step 7: the learning rate is 0.0183"),
                                 HasSubstr("would have used 0.0138"), HasSubstr("--lr 0.0151")));
-  // The rate that it named is where the curve goes on.
+  // The rate that it named is where the curve continues.
   expect_trained(training("smooth", 2, {"--lr-schedule=cosine", "--max-steps=6"}));
   const std::size_t at = result.err.find("--lr 0.0") + 5;
   TrainingRun smooth = training("smooth", 2, cosine);

@@ -1,5 +1,5 @@
 // kill -9 at any moment, whatever way the work is divided: one cause is named, no process is left, and the
-// same command goes on to the very weights and losses of a run that was never disturbed.
+// same command continues to the very weights and losses of a run that was never disturbed.
 #include <gmock/gmock.h>
 
 #include <signal.h>

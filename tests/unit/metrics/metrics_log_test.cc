@@ -125,7 +125,7 @@ TEST(MetricsLog, AnEvaluationDoneTwiceAppearsOnce) {
             line(1) + kEvalLine + line(format_record(other)) + line(2) + line(format_record(other)));
 }
 
-// Start 1 went on to write when start 2 had already gone on after step 2; start 3 goes on after step 4.
+// Start 1 continued to write when start 2 had already resumed after step 2; start 3 resumes after step 4.
 TEST(MetricsLog, LinesOfASupersededStartCountForNothing) {
   const TempDir folder;
   const auto path = folder / "metrics.jsonl";
@@ -138,7 +138,7 @@ TEST(MetricsLog, LinesOfASupersededStartCountForNothing) {
   EXPECT_EQ(test::read_file(path), run + line(5, 3));
 }
 
-// Start 2 was killed when it had said that it goes on after step 1 and had not cut the log yet.
+// Start 2 was killed when it had said that it resumes after step 1 and had not cut the log yet.
 TEST(MetricsLog, TheNextStartMakesUpForACutThatWasNotMade) {
   const TempDir folder;
   const auto path = folder / "metrics.jsonl";
@@ -194,7 +194,7 @@ TEST(RunDirectory, HasTheDocumentedNames) {
   EXPECT_EQ(test::read_file(folder / "runs/one/config.json"), "{\"lr\":1}\n");
   EXPECT_EQ(test::read_file(folder / "runs/one/summary.json"), "{}\n");
   RunDirectory::create(folder / "runs" / "one");
-  EXPECT_EQ(test::read_file(run.config()), "{\"lr\":1}\n") << "a run that goes on keeps its files";
+  EXPECT_EQ(test::read_file(run.config()), "{\"lr\":1}\n") << "a run that is resumed keeps its files";
 }
 
 TEST(RunDirectory, SaysWhyItCannotBeUsed) {

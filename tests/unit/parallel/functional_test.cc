@@ -25,7 +25,7 @@ Tensor random(const Dims& shape, std::uint64_t seed, const std::shared_ptr<Devic
   return Tensor::randn(shape, generator, device, DType::f64);
 }
 
-/// Whether ranks go on alike (one of them has the whole loss) or apart (the loss is the sum of theirs).
+/// Whether ranks continue alike (one of them has the whole loss) or apart (the loss is the sum of theirs).
 enum class After { alike, apart };
 
 using Function = std::function<Tensor(const Tensor& x, const RankGroup& group)>;

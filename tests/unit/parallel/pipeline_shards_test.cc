@@ -1,6 +1,6 @@
 // What copies of a stage share out, with ranks as threads: gradients and parameters in ranges have the bits
 // of ranges with accumulation, whatever the schedule; limits, tied weights, bytes held against the formulas,
-// and checkpoints that go on in any grid.
+// and checkpoints that can be resumed in any grid.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

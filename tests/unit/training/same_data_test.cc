@@ -1,4 +1,4 @@
-// Workers whose data differ, and runs that go on with other data than they began with.
+// Workers whose data differ, and runs that are resumed with other data than they began with.
 #include "training/start/same_data.h"
 
 #include <gmock/gmock.h>
@@ -67,7 +67,7 @@ class Lines final : public Log {
   std::string text_;
 };
 
-/// What a run hears that goes on with `train` where it had twenty numbers.
+/// What a run hears that continues with `train` where it had twenty numbers.
 std::string resumed(const TensorSource& train, bool noted = true) {
   const TensorSource before = numbers(20), test = numbers(5);
   TrainingState state;

@@ -8,11 +8,11 @@ namespace dtrain::test {
 
 /// What a test changes of the file.
 struct SmallTokenizer {
-  /// Rules on visible characters, in order: each adds the token that it makes; numbers go on from 256.
+  /// Rules on visible characters, in order: each adds the token that it makes; numbers continue from 256.
   std::vector<std::pair<std::string, std::string>> merges = {{"h", "e"},    {"l", "l"},     {"he", "ll"},
                                                              {"hell", "o"}, {"Ġ", "w"},     {"o", "r"},
                                                              {"Ġw", "or"},  {"Ġwor", "ld"}, {"l", "d"}};
-  /// "</w>": bytes that end a word are tokens of their own, 256 to 511, and merges go on from there.
+  /// "</w>": bytes that end a word are tokens of their own, 256 to 511, and merges continue from there.
   std::string word_end = "";
   std::string normalizer = "null";
   std::string pre_tokenizer = R"({"type": "ByteLevel", "add_prefix_space": false, "use_regex": true})";
