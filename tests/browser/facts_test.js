@@ -56,6 +56,15 @@ equal("subtitle with workers", describedRun(runWith({ summary: { world_size: 1 }
 equal("subtitle of the log", describedRun(runWith({ starts: ["2 workers, cpu", "1 worker, cpu"] })).subtitle,
   "1 worker, cpu");
 
+// A language model's speed is in tokens, of which its windows have one more; a classifier of texts is given all of them.
+const windowsOf = (names, length) => names.map((name) => ({ name, dtype: "int32", shape: name === "label" ? [] : [length] }));
+const speaking = (fields) => describedRun(runWith({ summary: { samples_per_second: 10 }, config: { fields } }));
+const spoken = speaking(windowsOf(["tokens", "documents", "asked"], 65)), told = speaking(windowsOf(["tokens", "label"], 64));
+equal("tokens of a language model", textsOf(spoken.results)["Tokens per second"], "640");
+equal("what its loss is a mean over", [spoken.loss_over, told.loss_over, run.loss_over], ["tokens", "samples", "samples"]);
+equal("tokens of a classifier", textsOf(told.results)["Tokens per second"], "640");
+equal("tokens of fields that are none", [{ fields: 7 }, { fields: [{ name: "tokens" }] }, { fields: [null] }].map(tokensOf), [0, 0, 0]);
+
 // What a run without a summary has come to, from the ends of its curves.
 const curve = (last, most) => ({ x: [], t: [], y: [], last, most });
 const unfinished = describedRun(runWith({ last_step: 1200, first_time: 100, last_time: 223, seconds_per_epoch: 7.25,

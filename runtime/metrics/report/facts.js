@@ -14,8 +14,19 @@ const keyedText = (key, value) => typeof value === "number" ? valueInWords(key, 
 
 function samplesWord(dataset) {
   if (dataset === "fashion-mnist" || dataset === "cifar10" || dataset.startsWith("synthetic:")) return "Images";
-  return dataset.startsWith("text:") ? "Sequences" : "Samples";
+  return /^(text|tokens):/.test(dataset) ? "Sequences" : "Samples";
 }
+
+// How many tokens of a sample a network is given, 0 where it is given others; a language model's windows end with one
+// more, which is only predicted.
+function tokensOf(config) {
+  const fields = new Map((Array.isArray(config.fields) ? config.fields : []).map((one) => [objectOf(one).name, objectOf(one)]));
+  const { dtype, shape } = objectOf(fields.get("tokens"));
+  if (!/^int/.test(dtype) || !Array.isArray(shape) || shape.length !== 1 || !(shape[0] > 1)) return 0;
+  return isLanguage(config) ? shape[0] - 1 : shape[0];
+}
+const isLanguage = (config) => Array.isArray(config.fields) && config.fields.length > 0
+  && config.fields.every((one) => ["tokens", "documents", "asked"].includes(objectOf(one).name));
 
 // ---- config.json
 
@@ -95,6 +106,11 @@ function resultsOf(run, samples) {
   }
   last(curves.eval_loss, testLossFact);
   last(curves.rate, (value) => rateFact(samples, value));
+  const rate = facts.find((one) => one.id === "samples_per_second"), tokens = tokensOf(objectOf(run.config));
+  if (rate && tokens > 0) {
+    const value = tokens * rate.value;
+    facts.splice(facts.indexOf(rate), 0, fact("tokens_per_second", "Tokens per second", valueText(value), value, 1));
+  }
   const epoch = run.seconds_per_epoch;
   if (epoch !== null) add(fact("seconds_per_epoch", "Seconds per epoch", secondsText(epoch), epoch, -1));
   last(curves.train_loss, (value) => fact("loss", "Last training loss", valueText(value), value, -1));
@@ -154,7 +170,8 @@ function describedRun(run) {
   const samples = samplesWord((options.find((one) => one.name === "dataset") || { value: "" }).value);
   const results = resultsOf(run, samples), machine = machineOf(config);
   const evaluations = run.curves.evaluations.map((one) => ({ ...one, name: nameInWords(one.id) }));
-  return { ...run, curves: { ...run.curves, evaluations }, samples, options, results, machine,
+  return { ...run, curves: { ...run.curves, evaluations }, samples, tokens: tokensOf(config),
+    loss_over: isLanguage(config) ? "tokens" : "samples", options, results, machine,
     settings: settingsOf(config), status: statusOf(run), subtitle: subtitleOf(options, results, machine, run.starts),
     notes: readingNotes(run), phases: phasesOf(run) };
 }

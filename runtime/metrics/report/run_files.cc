@@ -12,7 +12,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kDeepest = 3;  // of the file, its "options", an option
+constexpr int kDeepest = 4;                // of the file, its "fields", a field, its shape
+constexpr std::size_t kMostElements = 16;  // of an array: longer ones are left out
 
 ordered_json parse_object(const std::string& text, const std::string& path) {
   ordered_json json;
@@ -30,14 +31,22 @@ ordered_json parse_object(const std::string& text, const std::string& path) {
   return json;
 }
 
-/// `value`, an object, with the scalars and the objects in it, down to `depth` objects in each other.
+/// `value`, an object or an array, with the scalars, objects and short arrays in it, down to `depth` of them
+/// in each other.
 ordered_json shallow(const ordered_json& value, int depth) {
-  ordered_json kept = ordered_json::object();
+  const auto is_kept = [&](const ordered_json& inner) {
+    return !inner.is_structured() || (depth > 1 && (inner.is_object() || inner.size() <= kMostElements));
+  };
+  const auto kept_of = [&](const ordered_json& inner) {
+    return inner.is_structured() ? shallow(inner, depth - 1) : inner;
+  };
+  ordered_json kept = value.is_array() ? ordered_json::array() : ordered_json::object();
   for (const auto& [name, inner] : value.items()) {
-    if (!inner.is_structured()) {
-      kept[name] = inner;
-    } else if (inner.is_object() && depth > 1) {
-      kept[name] = shallow(inner, depth - 1);
+    if (!is_kept(inner)) continue;
+    if (value.is_array()) {
+      kept.push_back(kept_of(inner));
+    } else {
+      kept[name] = kept_of(inner);
     }
   }
   return kept;

@@ -46,9 +46,10 @@ function notesOf(runs) {
 }
 
 function tiles(run) {
-  const wanted = ["test.accuracy", "test.loss", "loss", "samples_per_second", "seconds_per_epoch", "seconds", "span", "peak_resident_bytes"];
+  const wanted = ["test.accuracy", "test.loss", "loss", "tokens_per_second", "samples_per_second", "seconds_per_epoch", "seconds", "span", "peak_resident_bytes"];
   const found = wanted.map((id) => run.results.find((fact) => fact.id === id)).filter((fact) => fact);
-  const shown = found.filter((fact) => fact.id !== "span" || !found.some((other) => other.id === "seconds")).slice(0, 6);
+  const shown = found.filter((fact) => fact.id !== "span" || !found.some((other) => other.id === "seconds"))
+    .filter((fact) => fact.id !== "samples_per_second" || !found.some((other) => other.id === "tokens_per_second")).slice(0, 6);
   return html("div", { class: "tiles" }, ...shown.map((fact) => html("div", { class: "tile", "data-id": fact.id }, html("b", {}, fact.text), html("span", {}, fact.name))));
 }
 
@@ -70,7 +71,8 @@ function lossChart(runs, axis) {
   const any = (series) => series.some((one) => one.curve);
   const keys = [any(training) ? { name: "training", color: several ? "var(--soft)" : colors[0] } : null,
     any(evaluation) ? { name: "evaluation", color: several ? "var(--soft)" : colors[1], dash: several ? "3 4" : "none", marks: true } : null];
-  return new LineChart({ id: "loss", title: "Loss", unit: "mean over the samples", axis, series: training.concat(evaluation), keys: keys.filter((key) => key) });
+  const over = new Set(runs.map((run) => run.loss_over)), unit = over.size === 1 ? `mean over the ${[...over][0]}` : "";
+  return new LineChart({ id: "loss", title: "Loss", unit, axis, series: training.concat(evaluation), keys: keys.filter((key) => key) });
 }
 
 function evaluationCharts(runs, axis) {
@@ -86,6 +88,11 @@ function evaluationCharts(runs, axis) {
 }
 
 function rateChart(runs, axis) {
+  const tokens = new Set(runs.map((run) => run.tokens)), [each] = tokens;
+  if (tokens.size === 1 && each > 0) {
+    return new LineChart({ id: "rate", title: "Speed of all workers", axis, zero: true, scale: { by: 1 / each, name: "tokens/s" },
+      series: seriesOf(runs, (run) => run.curves.rate, { name: "tokens per second", color: colors[2] }) });
+  }
   const words = new Set(runs.map((run) => run.samples));
   const word = words.size === 1 ? [...words][0] : "Samples";
   return new LineChart({ id: "rate", title: word + " per second", unit: "of all workers", axis, zero: true,

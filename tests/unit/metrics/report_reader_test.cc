@@ -163,11 +163,14 @@ TEST(ReportFiles, AFileThatIsNoJsonIsNamedWithItsLine) {
 }
 
 TEST(ReportFiles, NoFileMakesADeepPage) {
-  EXPECT_EQ(object_in(R"({"b":1,"options":{"a":{"value":"x","more":{"y":1}}},"a":[1]})", "x"),
-            R"({"b":1,"options":{"a":{"value":"x"}}})");
+  EXPECT_EQ(object_in(R"({"b":1,"options":{"a":{"value":"x","more":{"y":{"z":1}}}},"a":[1]})", "x"),
+            R"({"b":1,"options":{"a":{"value":"x","more":{}}},"a":[1]})");
+  EXPECT_EQ(object_in(R"({"fields":[{"name":"tokens","shape":[65,[1]]},7,[[[2]]]]})", "x"),
+            R"({"fields":[{"name":"tokens","shape":[65]},7,[[]]]})");
+  EXPECT_EQ(object_in(R"({"long":[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16],"a":1})", "x"), R"({"a":1})");
   std::string deep;
   for (int i = 0; i < 100'000; ++i) deep += "{\"a\":";
-  EXPECT_EQ(object_in(deep + "1" + std::string(100'000, '}'), "x"), R"({"a":{"a":{}}})");
+  EXPECT_EQ(object_in(deep + "1" + std::string(100'000, '}'), "x"), R"({"a":{"a":{"a":{}}}})");
 }
 
 TEST(ReportFiles, StartsAndTroublesComeFromTheLog) {
