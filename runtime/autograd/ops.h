@@ -12,11 +12,15 @@
 
 #include "runtime/autograd/batch_peers.h"
 #include "runtime/autograd/grad_mode.h"
-#include "runtime/autograd/number.h"
 #include "runtime/autograd/ops/activations.h"
 #include "runtime/autograd/ops/convolutions.h"
+#include "runtime/autograd/ops/einsum.h"
 #include "runtime/autograd/ops/indexing.h"
 #include "runtime/autograd/ops/joining.h"
+#include "runtime/autograd/ops/masks.h"
+#include "runtime/autograd/ops/operators.h"
+#include "runtime/autograd/ops/reductions.h"
+#include "runtime/tensor/number.h"
 #include "runtime/tensor/tensor.h"
 
 namespace dtrain {
@@ -41,21 +45,14 @@ Tensor pow(const Tensor& a, Number exponent);
 /// condition != 0 ? a : b; no gradient to `condition`, which is bool or has the dtype of a and b.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 
-inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
-inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
-inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
-inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
-inline Tensor operator+(const Tensor& a, Number b) { return add(a, b); }
-inline Tensor operator-(const Tensor& a, Number b) { return sub(a, b); }
-inline Tensor operator*(const Tensor& a, Number b) { return mul(a, b); }
-inline Tensor operator*(Number a, const Tensor& b) { return mul(b, a); }
-inline Tensor operator/(const Tensor& a, Number b) { return div(a, b); }
-
-// ---- comparisons: 1 or 0 in the operands' dtype, never differentiable
+// ---- comparisons: 1 or 0 in the operands' dtype, never differentiable. The operators (a == b, a < 1) give
+// bool
 Tensor equal(const Tensor& a, const Tensor& b);
+Tensor not_equal(const Tensor& a, const Tensor& b);
 Tensor greater(const Tensor& a, const Tensor& b);
 Tensor greater_equal(const Tensor& a, const Tensor& b);
 Tensor less(const Tensor& a, const Tensor& b);
+Tensor less_equal(const Tensor& a, const Tensor& b);
 
 // ---- functions of one tensor
 Tensor neg(const Tensor& x);
@@ -71,10 +68,10 @@ Tensor sigmoid(const Tensor& x);
 Tensor tanh(const Tensor& x);
 /// x · Φ(x)
 Tensor gelu(const Tensor& x);
-inline Tensor operator-(const Tensor& x) { return neg(x); }
 
 // ---- reductions. Over all dimensions (the result has shape []), or over `dims` (none: all), kept with
 // extent 1 if asked
+/// Sums of bool, int32 and smaller integers are int64.
 Tensor sum(const Tensor& x);
 Tensor sum(const Tensor& x, const Dims& dims, bool keep = false);
 Tensor mean(const Tensor& x);
@@ -94,7 +91,7 @@ Tensor flatten(const Tensor& x, int first = 1, int last = -1);
 // ---- linear algebra
 /// [M, K] · [K, N] → [M, N]; leading dimensions broadcast ([…,
 /// M, K] · […, K, N]); a one-dimensional side is a row (left) or a column (right) that disappears from the
-/// result. On the CPU also int64.
+/// result. Also int64.
 Tensor matmul(const Tensor& a, const Tensor& b);
 /// activation(x · wᵀ + bias): x […, K], w [N, K], bias [N] or undefined → […, N].
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Activation activation = Activation::none);

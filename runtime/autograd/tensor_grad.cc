@@ -57,12 +57,12 @@ bool Tensor::requires_grad() const noexcept {
   return state != nullptr && static_cast<const GradState&>(*state).requires_grad;
 }
 
-void Tensor::set_requires_grad(bool value) {
+Tensor Tensor::set_requires_grad(bool value) {
   if (value && !is_floating(dtype())) {
     throw UsageError("set_requires_grad: gradients need a floating dtype, got " + describe());
   }
-  if (value == requires_grad()) return;
-  leaf_state("set_requires_grad", *this).requires_grad = value;
+  if (value != requires_grad()) leaf_state("set_requires_grad", *this).requires_grad = value;
+  return *this;
 }
 
 bool Tensor::is_leaf() const noexcept {

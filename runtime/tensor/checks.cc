@@ -33,4 +33,13 @@ void refuse_host_memory(std::size_t bytes) {
   throw DeviceError("host: cannot allocate " + std::to_string(bytes) + " bytes", ENOMEM);
 }
 
+void check_no_overlap(std::string_view name, const Tensor& target) {
+  for (int i = 0; i < target.rank(); ++i) {
+    if (target.numel() > 0 && target.shape()[i] > 1 && target.strides()[i] == 0) {
+      throw UsageError(std::string(name) + ": the target " + target.describe() +
+                       " is a broadcast view; make a copy with contiguous() first");
+    }
+  }
+}
+
 }  // namespace dtrain

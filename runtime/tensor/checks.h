@@ -15,4 +15,8 @@ void check_extents(std::string_view what, const Dims& shape, std::size_t element
 /// Throws UsageError naming `what` and both devices unless a and b are on one. An undefined b is on any.
 void check_same_device(std::string_view what, const Tensor& a, const Tensor& b);
 
+/// Throws UsageError naming `what` where `target` is a broadcast view: writing would write an element many
+/// times.
+void check_no_overlap(std::string_view what, const Tensor& target);
+
 }  // namespace dtrain

@@ -22,16 +22,6 @@ Tensor scatter_rows(const Tensor& rows, const Tensor& index, const Dims& shape) 
                        [index](const Tensor& grad) { return grad.index_select(0, index); });
 }
 
-/// Writing through a broadcast view would write one element many times.
-void check_no_overlap(std::string_view name, const Tensor& target) {
-  for (int i = 0; i < target.rank(); ++i) {
-    if (target.numel() > 0 && target.shape()[i] > 1 && target.strides()[i] == 0) {
-      throw UsageError(std::string(name) + ": the target " + target.describe() +
-                       " is a broadcast view; make a copy with contiguous() first");
-    }
-  }
-}
-
 /// `source` as something that can be read while `target` is written.
 Tensor source_for(std::string_view name, const Tensor& target, const Tensor& source) {
   check_same_device(name, target, source);

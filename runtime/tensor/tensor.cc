@@ -123,9 +123,11 @@ double Tensor::item() const {
 
 bool Tensor::shares_storage(const Tensor& other) const { return storage() == other.storage(); }
 
-bool Tensor::is_sole_owner() const noexcept {
+bool Tensor::is_sole_owner() const noexcept { return is_only_view() && body_->autograd == nullptr; }
+
+bool Tensor::is_only_view() const noexcept {
   return body_ != nullptr && body_.use_count() == 1 && body_->storage.use_count() == 1 &&
-         !body_->storage->is_borrowed() && body_->autograd == nullptr;
+         !body_->storage->is_borrowed();
 }
 
 Tensor Tensor::alias(void* data, const Dims& shape, const Dims& strides) const {

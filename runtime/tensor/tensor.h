@@ -1,7 +1,8 @@
 // Tensor: a shared handle to strided memory of one device, with optional autograd state. Members here create,
-// look at and move data; arithmetic is in runtime/autograd/ops.h.
+// look at and move data; arithmetic is in runtime/autograd/ops.h, whose most used functions are members too.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -11,10 +12,13 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "runtime/base/random.h"
 #include "runtime/device/device.h"
+#include "runtime/tensor/number.h"
+#include "runtime/tensor/number_list.h"
 #include "runtime/tensor/storage.h"
 
 namespace dtrain {
@@ -48,6 +52,20 @@ struct BackwardOptions {
   bool create_graph = false;
 };
 
+/// Elements first, first + step, … before `end` of a dimension: negative ones count from the back, and both
+/// are clamped. Slice() is all of it.
+struct Slice {
+  explicit Slice(std::int64_t start = 0, std::int64_t stop = kEnd, std::int64_t every = 1)
+      : first(start), end(stop), step(every) {}
+  static constexpr std::int64_t kEnd = INT64_MAX;
+  std::int64_t first, end, step;
+};
+
+/// What Tensor::index takes of one dimension: an index, which makes it disappear, or a slice.
+using Place = std::variant<std::int64_t, Slice>;
+
+struct Sorted;
+
 /// A tensor of up to kMaxRank dimensions. Copies of the handle and views share memory; a default-constructed
 /// Tensor is undefined and only defined(), assignment and destruction are allowed on it. Dimensions may be
 /// given from the end (-1 is the last). Not thread-safe. Every member throws UsageError for shapes, dtypes or
@@ -58,8 +76,22 @@ struct BackwardOptions {
 class Tensor {
  public:
   Tensor() = default;
+  Tensor(const Tensor& other) = default;
+  Tensor(Tensor&& other) noexcept = default;
+  ~Tensor() = default;
+  Tensor& operator=(const Tensor& other) & = default;
+  Tensor& operator=(Tensor&& other) & noexcept = default;
+  /// Of a view that has no name, `a[0] = b`: writes into its memory, as copy_from() and fill() do. (A handle
+  /// with a name gets another tensor.)
+  void operator=(const Tensor& source) && { copy_from(source); }  // NOLINT: no handle to return
+  void operator=(Number value) && { fill(value.real()); }         // NOLINT
 
   // ---- creation
+  /// The numbers themselves: Tensor({{1, 2}, {3, 4}}) is int64 [2, 2], Tensor(3.5) float32 []; see
+  /// NumberList. On the default device (runtime/tensor/defaults.h) unless one is given.
+  explicit Tensor(const NumberList& values);
+  explicit Tensor(const NumberList& values, const std::shared_ptr<Device>& device);
+  explicit Tensor(std::initializer_list<NumberList> values) : Tensor(NumberList(values)) {}
   /// Uninitialised.
   static Tensor empty(const Dims& shape, const std::shared_ptr<Device>& device, DType dtype = DType::f32,
                       MemoryFormat format = MemoryFormat::contiguous);
@@ -76,6 +108,9 @@ class Tensor {
                        DType dtype = DType::i64);
   /// 0, 1, … count - 1
   static Tensor arange(std::int64_t count, const std::shared_ptr<Device>& device, DType dtype = DType::i64);
+  /// `count` numbers from `start` to `end`, both included, at equal distances.
+  static Tensor linspace(double start, double end, std::int64_t count, const std::shared_ptr<Device>& device,
+                         DType dtype = DType::f32);
   /// Ones on the diagonal of [rows, columns], zeros elsewhere.
   static Tensor eye(std::int64_t rows, std::int64_t columns, const std::shared_ptr<Device>& device,
                     DType dtype = DType::f32);
@@ -87,6 +122,11 @@ class Tensor {
   /// Normal with mean 0 and deviation 1, as torch.randn(shape): see Generator::normal.
   static Tensor randn(const Dims& shape, Generator& generator, const std::shared_ptr<Device>& device,
                       DType dtype = DType::f32);
+  /// int64, 0 … count - 1 in random order: as torch.randperm, bit for bit.
+  static Tensor randperm(std::int64_t count, Generator& generator, const std::shared_ptr<Device>& device);
+  /// int64, uniform in [low, high): as torch.randint, bit for bit.
+  static Tensor randint(std::int64_t low, std::int64_t high, const Dims& shape, Generator& generator,
+                        const std::shared_ptr<Device>& device);
   /// A copy of `values` (row-major host memory, shape.product() of them).
   template <class T>
   static Tensor from_data(std::span<const T> values, const Dims& shape,
@@ -163,6 +203,14 @@ class Tensor {
   /// Elements start, start + step, … < end along `dim`; negative start and end count from the back, both are
   /// clamped.
   Tensor slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
+  /// select(0, index), slice() of dimension 0, and index_select(0, index): a view but for the last.
+  Tensor operator[](std::int64_t index) const { return select(0, index); }
+  Tensor operator[](const Slice& part) const { return slice(0, part.first, part.end, part.step); }
+  Tensor operator[](const Tensor& index) const { return index_select(0, index); }
+  /// One of the first dimensions after the other: x.index({0, Slice(1, 3)}) is Python's x[0, 1:3].
+  Tensor index(std::initializer_list<Place> places) const;
+  /// A matrix with rows and columns exchanged; fewer dimensions as they are.
+  Tensor T() const;
   /// The same memory without autograd history.
   Tensor detach() const;
 
@@ -197,10 +245,56 @@ class Tensor {
   /// this *= scale
   void scale_in_place(double scale);
 
+  // a += b and kin: this becomes a + b, of this shape and dtype. In place; but where gradients are recorded
+  // and one side requires one this handle gets a new tensor, and is refused (UsageError) on a leaf that
+  // requires a gradient, as in PyTorch, and where other handles or views show its memory.
+  Tensor& operator+=(const Tensor& other);
+  Tensor& operator-=(const Tensor& other);
+  Tensor& operator*=(const Tensor& other);
+  Tensor& operator/=(const Tensor& other);
+  Tensor& operator+=(Number other);
+  Tensor& operator-=(Number other);
+  Tensor& operator*=(Number other);
+  Tensor& operator/=(Number other);
+
+  // ---- functions of runtime/autograd/ops.h and ops/reductions.h as members
+  Tensor abs() const;
+  Tensor exp() const;
+  Tensor log() const;
+  Tensor sqrt() const;
+  Tensor pow(Number exponent) const;
+  Tensor matmul(const Tensor& other) const;
+  Tensor cumsum(int dim) const;
+  Tensor masked_fill(const Tensor& mask, Number value) const;
+  Tensor norm(double order = 2) const;
+  Tensor prod() const;
+  /// Over all dimensions, over `dims`, or over one.
+  Tensor sum(const Dims& dims = {}, bool keep = false) const;
+  Tensor mean(const Dims& dims = {}, bool keep = false) const;
+  Tensor var(const Dims& dims = {}, double correction = 1, bool keep = false) const;
+  Tensor std(const Dims& dims = {}, double correction = 1, bool keep = false) const;
+  template <std::integral T>
+  Tensor sum(T dim, bool keep = false) const {
+    return sum(Dims{static_cast<std::int64_t>(dim)}, keep);
+  }
+  template <std::integral T>
+  Tensor mean(T dim, bool keep = false) const {
+    return mean(Dims{static_cast<std::int64_t>(dim)}, keep);
+  }
+  /// The largest and the smallest element and their indices, of all in row-major order or along `dim`.
+  Tensor max() const;
+  Tensor min() const;
+  Tensor argmax() const { return flatten().argmax(0); }
+  Tensor argmin() const { return flatten().argmin(0); }
+  Sorted max(int dim, bool keep = false) const;
+  Sorted min(int dim, bool keep = false) const;
+  Tensor argmax(int dim, bool keep = false) const;
+  Tensor argmin(int dim, bool keep = false) const;
+
   // ---- autograd
   bool requires_grad() const noexcept;
-  /// For leaves (tensors not computed by a recorded operation) of floating dtype.
-  void set_requires_grad(bool value);
+  /// For leaves (tensors not computed by a recorded operation) of floating dtype. Returns this handle.
+  Tensor set_requires_grad(bool value = true);
   bool is_leaf() const noexcept;
   /// The accumulated gradient of a leaf, in the memory format it had when it first required one; undefined
   /// when there is none since zero_grad().
@@ -252,6 +346,10 @@ class Tensor {
   static Tensor borrow_host(void* values, std::size_t count, DType dtype, const Dims& shape,
                             const std::shared_ptr<Device>& device, std::shared_ptr<void> owner);
   void to_host(void* values, DType dtype) const;
+  /// True when nobody but this handle can see the memory.
+  bool is_only_view() const noexcept;
+  /// What a += b and kin have in common; in operators.cc.
+  struct InPlace;
   const View& layout() const;  ///< its data may be of before
   const std::shared_ptr<Storage>& storage() const;
 
@@ -259,6 +357,12 @@ class Tensor {
 };
 
 using Tensors = std::vector<Tensor>;
+
+/// Values that were picked along a dimension, in order, and the int64 places where they were.
+struct Sorted {
+  Tensor values;
+  Tensor indices;
+};
 
 struct Tensor::Body {
   std::shared_ptr<Storage> storage;

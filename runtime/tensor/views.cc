@@ -174,6 +174,30 @@ Tensor Tensor::select(int dim, std::int64_t index) const {
   return slice(along, position, position + 1).squeeze(along);
 }
 
+Tensor Tensor::index(std::initializer_list<Place> places) const {
+  if (places.size() > static_cast<std::size_t>(rank())) {
+    throw UsageError("index: expected at most " + std::to_string(rank()) + " places for " + describe() +
+                     ", got " + std::to_string(places.size()));
+  }
+  Tensor part = *this;
+  int dim = 0;
+  for (const Place& place : places) {
+    if (const auto* along = std::get_if<Slice>(&place)) {
+      part = part.slice(dim++, along->first, along->end, along->step);
+    } else {
+      part = part.select(dim, std::get<std::int64_t>(place));
+    }
+  }
+  return part;
+}
+
+Tensor Tensor::T() const {
+  if (rank() < 2) return *this;
+  if (rank() == 2) return transpose(0, 1);
+  throw UsageError("T: expected a matrix, got " + describe() +
+                   "; transpose(-2, -1) exchanges the last two dimensions, permute() any");
+}
+
 Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step) const {
   const int along = normalize_dim(dim, rank(), "slice");
   if (step < 1) throw UsageError("slice: step must be at least 1, got " + std::to_string(step));

@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/autograd/number.h"
+#include "runtime/tensor/number.h"
 #include "runtime/tensor/tensor.h"
 #include "tests/support/json.h"
 

@@ -135,6 +135,20 @@ Tensor div(const Tensor& a, Number b) {
   return mul(a, 1.0 / b.real());
 }
 
+Tensor sub(Number a, const Tensor& b) {
+  if (stays_whole(b, a)) return add(mul(b, -1), a);
+  if (!is_floating(b.dtype())) return sub(a, as_floats(b));
+  Tensor result = empty_like(b);
+  b.device().kernels().affine(b.view(), -1.0, a.real(), result.view());
+  if (!recording(b)) return result;
+  return record("sub", std::move(result), {b},
+                [](const Tensor& grad, GradSink& sink) { sink.deliver(0, neg(grad)); });
+}
+
+Tensor div(Number a, const Tensor& b) {
+  return mul(reciprocal(is_floating(b.dtype()) ? b : as_floats(b)), a);
+}
+
 Tensor pow(const Tensor& a, Number exponent) {
   if (stays_whole(a, exponent)) {
     if (exponent.whole() >= 0) return among_integers("pow", BinaryOp::pow, a, exponent);
@@ -181,6 +195,14 @@ Tensor greater_equal(const Tensor& a, const Tensor& b) {
   return apply("greater_equal", BinaryOp::greater_equal, a, b);
 }
 
+Tensor not_equal(const Tensor& a, const Tensor& b) {
+  return sub(1, apply("not_equal", BinaryOp::equal, a, b));
+}
+
 Tensor less(const Tensor& a, const Tensor& b) { return apply("less", BinaryOp::less, a, b); }
+
+Tensor less_equal(const Tensor& a, const Tensor& b) {
+  return apply("less_equal", BinaryOp::greater_equal, b, a);
+}
 
 }  // namespace dtrain

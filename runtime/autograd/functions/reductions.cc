@@ -64,11 +64,15 @@ Tensor extreme(std::string_view name, Reduction op, const Tensor& x, const Dims&
   return keep ? result : result.reshape(shape.dropped);
 }
 
+/// What is added up in place of `x`: counts of truth values and sums of small integers need more digits.
+Tensor summable(const Tensor& x) { return is_floating(x.dtype()) ? x : x.to(DType::i64); }
+
 }  // namespace
 
-Tensor sum(const Tensor& x) { return x.sum_to({}); }
+Tensor sum(const Tensor& x) { return summable(x).sum_to({}); }
 
-Tensor sum(const Tensor& x, const Dims& dims, bool keep) {
+Tensor sum(const Tensor& given, const Dims& dims, bool keep) {
+  const Tensor x = summable(given);
   const ReducedShape shape = reduced_shape("sum", x, dims);
   const Tensor result = x.sum_to(shape.kept);
   return keep ? result : result.reshape(shape.dropped);

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "runtime/autograd/number.h"
+#include "runtime/tensor/number.h"
 #include "runtime/tensor/tensor.h"
 
 namespace dtrain {
