@@ -130,12 +130,14 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, con
                   const Tensor& residual = {}, const std::shared_ptr<BatchPeers>& peers = nullptr);
 
 // ---- losses and what they are made of
-enum class LossReduction { mean, sum, none };
+/// batch_mean: the sum over the first extent, as KL divergence is averaged.
+enum class LossReduction { mean, sum, none, batch_mean };
 Tensor softmax(const Tensor& x, int dim = -1);
 Tensor log_softmax(const Tensor& x, int dim = -1);
-/// logits [R, C]; target i64 [R], class indices in [0, C) or `ignore_index`. Result [] or [R]. Ignored rows
-/// have loss and gradient 0 and do not count in the mean (with none left it is NaN). torch ignores -100
-/// unless told otherwise; here nothing is ignored unless told so.
+/// logits [N, C, …]; target i64 [N, …], class indices in [0, C) or `ignore_index`. Result [] or [N, …].
+/// Ignored elements have loss and gradient 0 and do not count in the mean (with none left it is NaN). torch
+/// ignores -100 unless told otherwise; here nothing is ignored unless told so. A target of logits' shape and
+/// dtype has the classes' probabilities. Weights and label smoothing: ops/losses.h.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target,
                      LossReduction reduction = LossReduction::mean,
                      std::optional<std::int64_t> ignore_index = std::nullopt);

@@ -158,6 +158,8 @@ Number Case::any_number(const std::string& option) const {
   return number.number();
 }
 
+std::string Case::text(const std::string& option) const { return options_.at(option).text(); }
+
 double Case::number(const std::string& option, double otherwise) const {
   return options_.contains(option) ? options_[option].number() : otherwise;
 }

@@ -57,6 +57,8 @@ class Case {
   /// As it is written: 2 is a whole number, 2.0 is not. The case has it.
   Number any_number(const std::string& option) const;
   double number(const std::string& option, double otherwise) const;
+  /// The case has it.
+  std::string text(const std::string& option) const;
   bool flag(const std::string& option, bool otherwise = false) const;
   /// `otherwise` where the case has none; one number stands for as many as that has.
   Dims dims(const std::string& option, const Dims& otherwise = {}) const;

@@ -183,6 +183,7 @@ const Table& operations() {
     Table table;
     add_functions(table);
     add_functions_of_layers(table);
+    add_composed_functions(table);
     add_layers(table);
     add_updates(table);
     return table;

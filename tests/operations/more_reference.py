@@ -2,7 +2,7 @@
 import torch
 import torch.nn.functional as F
 
-REDUCTIONS = ("mean", "sum", "none")
+REDUCTIONS = ("mean", "sum", "none", "batchmean")
 
 
 def one(function):

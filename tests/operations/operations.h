@@ -31,11 +31,12 @@ const Table& operations();
 /// The parts of the table, one a file.
 void add_functions(Table& table);
 void add_functions_of_layers(Table& table);
+void add_composed_functions(Table& table);
 void add_layers(Table& table);
 void add_updates(Table& table);
 
 inline LossReduction reduction_of(const Case& c) {
-  return static_cast<LossReduction>(c.integer("reduction", 0));  // mean, sum, none
+  return static_cast<LossReduction>(c.integer("reduction", 0));  // mean, sum, none, batch_mean
 }
 inline int dim_of(const Case& c, int otherwise = 0) { return static_cast<int>(c.integer("dim", otherwise)); }
 

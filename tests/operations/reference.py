@@ -3,6 +3,7 @@ import torch
 import torch.nn.functional as F
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+import composed_reference
 import layer_reference
 import more_reference
 from more_reference import REDUCTIONS, one
@@ -268,6 +269,7 @@ OPERATIONS = {
     "linear_fp16": one(lambda t, o: F.linear(t["x"], t["weight"], t["bias"])),
     **more_reference.OPERATIONS,
     **layer_reference.OPERATIONS,
+    **composed_reference.OPERATIONS,
 }
 
 

@@ -120,8 +120,8 @@ void check(const Tensor& x, const Tensor& weight, const Tensor& target,
     throw UsageError("linear_cross_entropy: expected x [N, K], weight [V, K] and target int64 [N], got " +
                      x.describe() + ", " + weight.describe() + " and " + target.describe());
   }
-  if (options.reduction == LossReduction::none) {
-    throw UsageError("linear_cross_entropy: expected the reduction mean or sum, got none; use cross_entropy");
+  if (options.reduction != LossReduction::mean && options.reduction != LossReduction::sum) {
+    throw UsageError("linear_cross_entropy: expected the reduction mean or sum; use cross_entropy for others");
   }
 }
 

@@ -3,8 +3,10 @@
 
 #include "runtime/autograd/autocast.h"
 #include "runtime/autograd/functions/elementwise.h"
+#include "runtime/autograd/functions/loss_parts.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
+#include "runtime/autograd/ops/losses.h"
 #include "runtime/base/error.h"
 #include "runtime/tensor/checks.h"
 #include "runtime/tensor/shape.h"
@@ -72,12 +74,36 @@ Tensor row_losses(const Tensor& logits, const Tensor& target, IgnoredTarget igno
 
 }  // namespace
 
+void check_classes(const Tensor& logits, const Tensor& target) {
+  check_floating("cross_entropy", logits);
+  check_same_device("cross_entropy", logits, target);
+  bool fits = target.dtype() == DType::i64 && logits.rank() > 0 && target.rank() == logits.rank() - 1;
+  for (int i = 0; fits && i < target.rank(); ++i) fits = target.size(i) == logits.size(i == 0 ? 0 : i + 1);
+  if (fits) return;
+  throw UsageError("cross_entropy: expected logits [N, C, …] and target int64 [N, …], got " +
+                   logits.describe() + " and " + target.describe());
+}
+
+Tensor rows_of_classes(const Tensor& x) {
+  if (x.rank() == 2) return x;
+  Dims order;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (i != class_dim(x)) order.push_back(i);
+  }
+  order.push_back(class_dim(x));
+  const std::int64_t classes = x.size(class_dim(x));
+  return x.permute(order).reshape({classes == 0 ? 0 : x.numel() / classes, classes});
+}
+
 Tensor reduced(const Tensor& losses, LossReduction reduction) {
   switch (reduction) {
     case LossReduction::mean:
       return mean(losses);
     case LossReduction::sum:
       return sum(losses);
+    case LossReduction::batch_mean:
+      if (losses.rank() == 0) return losses;
+      return div(sum(losses), losses.size(0));
     case LossReduction::none:
       break;
   }
@@ -99,15 +125,15 @@ Tensor softmax(const Tensor& x, int dim) { return exp(log_softmax(x, dim)); }
 
 Tensor cross_entropy(const Tensor& given, const Tensor& target, LossReduction reduction,
                      std::optional<std::int64_t> ignore_index) {
-  const Tensor logits = autocast_full(given);
-  check_floating("cross_entropy", logits);
-  check_same_device("cross_entropy", logits, target);
-  if (logits.rank() != 2 || target.rank() != 1 || target.dtype() != DType::i64 ||
-      target.size(0) != logits.size(0)) {
-    throw UsageError("cross_entropy: expected logits [R, C] and target int64 [R], got " + logits.describe() +
-                     " and " + target.describe());
+  if (is_floating(target.dtype())) {
+    return cross_entropy(given, target,
+                         CrossEntropyOptions{.reduction = reduction, .ignore_index = ignore_index});
   }
-  const Tensor losses = row_losses(logits.contiguous(), target.contiguous(), ignore_index);
+  const Tensor logits = autocast_full(given);
+  check_classes(logits, target);
+  const Tensor losses =
+      row_losses(rows_of_classes(logits).contiguous(), target.flatten().contiguous(), ignore_index)
+          .reshape(target.shape());
   if (!ignore_index || reduction != LossReduction::mean) return reduced(losses, reduction);
   return div(sum(losses), sum(counted(target, *ignore_index)).to(losses.dtype()));
 }

@@ -7,6 +7,7 @@
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops/losses.h"
 #include "runtime/base/error.h"
+#include "runtime/tensor/shape.h"
 
 namespace dtrain {
 namespace {
@@ -40,6 +41,18 @@ void check_probabilities(std::string_view what, const Tensor& given) {
 /// 1 - x
 Tensor rest(const Tensor& x) { return add(neg(x), 1.0); }
 
+/// (1 - t) · x + (1 + (w - 1) · t) · -log(sigmoid(x))
+Tensor weighted_with_logits(const Tensor& x, const Tensor& target, const Tensor& pos_weight) {
+  check_same_kind("binary_cross_entropy_with_logits", x, pos_weight);
+  if (!strides_for_expand(pos_weight.view(), target.shape())) {
+    throw UsageError("binary_cross_entropy_with_logits: expected a pos_weight that broadcasts to " +
+                     target.describe() + ", got " + pos_weight.describe());
+  }
+  const Tensor factor = add(mul(add(pos_weight, -1.0), target), 1.0);
+  constexpr double kExactInFloat64 = 40;
+  return add(mul(rest(target), x), mul(factor, softplus(neg(x), 1, kExactInFloat64)));
+}
+
 }  // namespace
 
 Tensor binary_cross_entropy(const Tensor& given, const Tensor& given_target, LossReduction reduction) {
@@ -68,9 +81,10 @@ Tensor binary_cross_entropy(const Tensor& given, const Tensor& given_target, Los
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& given, const Tensor& given_target,
-                                        LossReduction reduction) {
+                                        LossReduction reduction, const Tensor& pos_weight) {
   const Tensor x = autocast_full(given), target = autocast_full(given_target);
   check_pair("binary_cross_entropy_with_logits", x, target);
+  if (pos_weight.defined()) return reduced(weighted_with_logits(x, target, pos_weight), reduction);
   Tensor losses;
   {
     const NoGrad no_grad;

@@ -69,8 +69,8 @@ Tensor logsumexp(const Tensor& x, const Dims& dims, bool keep) {
   const Tensor largest = amax(x.detach(), dims, true);
   // Of nothing but -∞, or with an ∞, the largest cannot be taken away.
   const Tensor shift = masked_fill(largest, isinf(largest), 0.0);
-  const Tensor sums = add(log(sum(exp(sub(x, shift)), dims, true)), shift);
-  return keep ? sums : sums.reshape(sum(shift, dims).shape());
+  const Tensor rest = log(sum(exp(sub(x, shift)), dims, keep));
+  return add(rest, shift.reshape(rest.shape()));
 }
 
 Tensor prod(const Tensor& x) { return prod(x.flatten(), 0); }

@@ -1,0 +1,108 @@
+// The operations that are composed of others: operators, reductions, masks, einsum, forms of losses.
+#include <cmath>
+
+#include "runtime/autograd/ops/einsum.h"
+#include "runtime/autograd/ops/indexing.h"
+#include "runtime/autograd/ops/losses.h"
+#include "runtime/autograd/ops/masks.h"
+#include "runtime/autograd/ops/reductions.h"
+#include "tests/operations/operations.h"
+
+namespace dtrain::test {
+namespace {
+
+Results picked(const Sorted& chosen) { return {{"y", chosen.values}, {"indices", chosen.indices}}; }
+
+void add_operators(Table& table) {
+  table["number_sub"] = {[](const Case& c) { return y(c.any_number("number") - c.tensor("x")); }};
+  table["number_div"] = {[](const Case& c) { return y(c.any_number("number") / c.tensor("x")); }};
+  table["not_equal"] = {[](const Case& c) { return y(not_equal(c.tensor("a"), c.tensor("b"))); }};
+  table["less_equal"] = {[](const Case& c) { return y(less_equal(c.tensor("a"), c.tensor("b"))); }};
+  // All six beside a tensor, and beside a number.
+  table["comparisons"] = {[](const Case& c) {
+    const Tensor a = c.tensor("a"), b = c.tensor("b");
+    return several({a == b, a != b, a > b, a >= b, a < b, a <= b});
+  }};
+  table["comparisons_number"] = {[](const Case& c) {
+    const Tensor x = c.tensor("x");
+    const Number n = c.any_number("number");
+    return several({x == n, n != x, x > n, n >= x, x < n, n <= x});
+  }};
+}
+
+void add_more_reductions(Table& table) {
+  table["var"] = {[](const Case& c) {
+    return y(var(c.tensor("x"), c.dims("dims"), c.number("correction", 1), c.flag("keep")));
+  }};
+  table["std"] = {[](const Case& c) {
+    return y(std(c.tensor("x"), c.dims("dims"), c.number("correction", 1), c.flag("keep")));
+  }};
+  table["norm"] = {[](const Case& c) {
+    const double order = c.number("order", 2) * (c.flag("infinite") ? INFINITY : 1);
+    return y(norm(c.tensor("x"), order, c.dims("dims"), c.flag("keep")));
+  }};
+  table["logsumexp"] = {
+      [](const Case& c) { return y(logsumexp(c.tensor("x"), c.dims("dims"), c.flag("keep"))); }};
+  table["prod"] = {[](const Case& c) {
+    if (const auto dim = c.maybe_integer("dim"))
+      return y(prod(c.tensor("x"), static_cast<int>(*dim), c.flag("keep")));
+    return y(prod(c.tensor("x")));
+  }};
+  table["max"] = {[](const Case& c) { return picked(max(c.tensor("x"), dim_of(c), c.flag("keep"))); }};
+  table["min"] = {[](const Case& c) { return picked(min(c.tensor("x"), dim_of(c), c.flag("keep"))); }};
+  table["argmin"] = {[](const Case& c) { return y(argmin(c.tensor("x"), dim_of(c, -1), c.flag("keep"))); }};
+}
+
+void add_masks(Table& table) {
+  table["isnan"] = {[](const Case& c) { return y(isnan(c.tensor("x"))); }};
+  table["isinf"] = {[](const Case& c) { return y(isinf(c.tensor("x"))); }};
+  table["isfinite"] = {[](const Case& c) { return y(isfinite(c.tensor("x"))); }};
+  table["masked_fill"] = {[](const Case& c) {
+    return y(masked_fill(c.tensor("x"), c.tensor("mask") != 0, c.any_number("value")));
+  }};
+  table["tril"] = {[](const Case& c) { return y(tril(c.tensor("x"), c.integer("diagonal", 0))); }};
+  table["triu"] = {[](const Case& c) { return y(triu(c.tensor("x"), c.integer("diagonal", 0))); }};
+}
+
+void add_rearranging(Table& table) {
+  table["flip"] = {[](const Case& c) { return y(flip(c.tensor("x"), c.dims("dims"))); }};
+  table["roll"] = {[](const Case& c) { return y(roll(c.tensor("x"), c.dims("shifts"), c.dims("dims"))); }};
+  table["one_hot"] = {
+      [](const Case& c) { return y(one_hot(c.tensor("index"), c.maybe_integer("classes"))); }};
+  table["einsum"] = {[](const Case& c) {
+    Tensors tensors;
+    for (const char* const name : {"a", "b", "c"}) {
+      if (c.tensor(name).defined()) tensors.push_back(c.tensor(name));
+    }
+    return y(einsum(c.text("pattern"), tensors));
+  }};
+}
+
+void add_forms_of_losses(Table& table) {
+  table["cross_entropy_options"] = {[](const Case& c) {
+    const CrossEntropyOptions options{.reduction = reduction_of(c),
+                                      .ignore_index = c.maybe_integer("ignore"),
+                                      .label_smoothing = c.number("smoothing", 0),
+                                      .weight = c.tensor("weight")};
+    return y(cross_entropy(c.tensor("x"), c.tensor("target"), options));
+  }};
+  table["kl_div"] = {[](const Case& c) {
+    return y(kl_div(c.tensor("a"), c.tensor("b"), reduction_of(c), c.flag("log_target")));
+  }};
+  table["pos_weight"] = {[](const Case& c) {
+    return y(binary_cross_entropy_with_logits(c.tensor("a"), c.tensor("b"), reduction_of(c),
+                                              c.tensor("pos_weight")));
+  }};
+}
+
+}  // namespace
+
+void add_composed_functions(Table& table) {
+  add_operators(table);
+  add_more_reductions(table);
+  add_masks(table);
+  add_rearranging(table);
+  add_forms_of_losses(table);
+}
+
+}  // namespace dtrain::test
