@@ -123,15 +123,13 @@ void add_attention(Table& table) {
 }
 
 void add_losses(Table& table) {
-  using Loss = Tensor (*)(const Tensor&, const Tensor&, LossReduction);
-  const std::pair<const char*, Loss> losses[] = {
-      {"binary_cross_entropy", binary_cross_entropy},
-      {"binary_cross_entropy_with_logits", binary_cross_entropy_with_logits},
-      {"l1_loss", l1_loss}};
-  for (const auto& [name, loss] : losses) {
-    table[name] = {
-        [loss = loss](const Case& c) { return y(loss(c.tensor("a"), c.tensor("b"), reduction_of(c))); }};
-  }
+  table["binary_cross_entropy"] = {
+      [](const Case& c) { return y(binary_cross_entropy(c.tensor("a"), c.tensor("b"), reduction_of(c))); }};
+  table["binary_cross_entropy_with_logits"] = {[](const Case& c) {
+    return y(binary_cross_entropy_with_logits(c.tensor("a"), c.tensor("b"), reduction_of(c)));
+  }};
+  table["l1_loss"] = {
+      [](const Case& c) { return y(l1_loss(c.tensor("a"), c.tensor("b"), reduction_of(c))); }};
   table["smooth_l1_loss"] = {[](const Case& c) {
     return y(smooth_l1_loss(c.tensor("a"), c.tensor("b"), reduction_of(c), c.number("beta", 1)));
   }};

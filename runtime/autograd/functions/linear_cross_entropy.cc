@@ -121,7 +121,8 @@ void check(const Tensor& x, const Tensor& weight, const Tensor& target,
                      x.describe() + ", " + weight.describe() + " and " + target.describe());
   }
   if (options.reduction != LossReduction::mean && options.reduction != LossReduction::sum) {
-    throw UsageError("linear_cross_entropy: expected the reduction mean or sum; use cross_entropy for others");
+    throw UsageError(
+        "linear_cross_entropy: expected the reduction mean or sum; use cross_entropy for others");
   }
 }
 

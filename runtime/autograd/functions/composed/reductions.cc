@@ -84,11 +84,7 @@ Tensor prod(const Tensor& x, int dim, bool keep) {
     const Tensor halves = mul(rest.slice(along, 0, half), rest.slice(along, half, 2 * half));
     rest = count % 2 == 0 ? halves : cat({halves, rest.slice(along, count - 1, count)}, along);
   }
-  if (rest.size(along) == 0) {
-    Dims one = rest.shape();
-    one[along] = 1;
-    rest = Tensor::ones(one, rest.shared_device(), rest.dtype());
-  }
+  if (rest.size(along) == 0) rest = add(sum(rest, {along}, true), 1);  // of nothing, and still of x
   return keep ? rest : rest.squeeze(along);
 }
 
