@@ -61,9 +61,6 @@ struct Slice {
   std::int64_t first, end, step;
 };
 
-/// What Tensor::index takes of one dimension: an index, which makes it disappear, or a slice.
-using Place = std::variant<std::int64_t, Slice>;
-
 struct Sorted;
 
 /// A tensor of up to kMaxRank dimensions. Copies of the handle and views share memory; a default-constructed
@@ -207,8 +204,10 @@ class Tensor {
   Tensor operator[](std::int64_t index) const { return select(0, index); }
   Tensor operator[](const Slice& part) const { return slice(0, part.first, part.end, part.step); }
   Tensor operator[](const Tensor& index) const { return index_select(0, index); }
+  /// What index() takes of a dimension: an index, which makes it disappear, or a slice.
+  using Taken = std::variant<std::int64_t, Slice>;
   /// One of the first dimensions after the other: x.index({0, Slice(1, 3)}) is Python's x[0, 1:3].
-  Tensor index(std::initializer_list<Place> places) const;
+  Tensor index(std::initializer_list<Taken> places) const;
   /// A matrix with rows and columns exchanged; fewer dimensions as they are.
   Tensor T() const;
   /// The same memory without autograd history.

@@ -174,14 +174,14 @@ Tensor Tensor::select(int dim, std::int64_t index) const {
   return slice(along, position, position + 1).squeeze(along);
 }
 
-Tensor Tensor::index(std::initializer_list<Place> places) const {
+Tensor Tensor::index(std::initializer_list<Taken> places) const {
   if (places.size() > static_cast<std::size_t>(rank())) {
     throw UsageError("index: expected at most " + std::to_string(rank()) + " places for " + describe() +
                      ", got " + std::to_string(places.size()));
   }
   Tensor part = *this;
   int dim = 0;
-  for (const Place& place : places) {
+  for (const Taken& place : places) {
     if (const auto* along = std::get_if<Slice>(&place)) {
       part = part.slice(dim++, along->first, along->end, along->step);
     } else {
