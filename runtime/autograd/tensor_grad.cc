@@ -91,9 +91,9 @@ void Tensor::zero_grad() {
   if (const auto state = grad_state(*this)) state->grad = Tensor();
 }
 
-void Tensor::backward(BackwardOptions options) const { backward(Tensor(), options); }
+void Tensor::backward(BackwardOptions options) const { backward_from(Tensor(), options); }
 
-void Tensor::backward(const Tensor& grad, BackwardOptions options) const {
+void Tensor::backward_from(const Tensor& grad, BackwardOptions options) const {
   const BackwardPass::Root root{*this, seed_for("backward", *this, grad)};
   BackwardPass(options).run({&root, 1});
 }

@@ -310,8 +310,12 @@ class Tensor {
   /// requires a gradient, when an operation's saved values were freed by an earlier backward, or when a saved
   /// value was modified in place.
   void backward(BackwardOptions options = {}) const;
-  /// As above, starting from `grad`, of this tensor's shape and dtype.
-  void backward(const Tensor& grad, BackwardOptions options = {}) const;
+  /// As above, starting from `grad`, of this tensor's shape and dtype. (A template, so that braces are
+  /// options.)
+  template <std::same_as<Tensor> T>
+  void backward(const T& grad, BackwardOptions options = {}) const {
+    backward_from(grad, options);
+  }
   /// From now on this leaf's gradient lives in `storage` (dense, same shape, dtype and device): the first
   /// accumulation after zero_grad() overwrites it, later ones add. A gradient that already exists is moved
   /// there. An undefined tensor ends it.
@@ -345,6 +349,7 @@ class Tensor {
   static Tensor borrow_host(void* values, std::size_t count, DType dtype, const Dims& shape,
                             const std::shared_ptr<Device>& device, std::shared_ptr<void> owner);
   void to_host(void* values, DType dtype) const;
+  void backward_from(const Tensor& grad, BackwardOptions options) const;
   /// True when nobody but this handle can see the memory.
   bool is_only_view() const noexcept;
   /// What a += b and kin have in common; in operators.cc.
