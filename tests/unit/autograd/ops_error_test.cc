@@ -62,7 +62,7 @@ TEST(Operations, RefuseWhatDoesNotFit) {
       {[](const auto& d) {
          return cross_entropy(f32({2, 3}, d), i64({3}, d));
        },
-       "cross_entropy: expected logits [R, C] and target int64 [R], got float32 [2, 3] and int64 [3]"},
+       "cross_entropy: expected logits [N, C, …] and target int64 [N, …], got float32 [2, 3] and int64 [3]"},
       {[](const auto& d) {
          return mse_loss(f32({2, 3}, d), f32({3}, d));
        },
