@@ -123,11 +123,17 @@ LrSchedule make_schedule(const TrainConfig& config, std::int64_t steps_per_epoch
   LrSchedule schedule;
   schedule.kind = config.lr_kind;
   schedule.base_lr = lr_of(config.optimizer.rule);
-  schedule.warmup_steps = config.warmup_steps;
+  const auto steps_of = [&](double epochs) {
+    return std::llround(epochs * static_cast<double>(steps_per_epoch));
+  };
+  schedule.warmup_steps = config.warmup_epochs ? steps_of(*config.warmup_epochs) : config.warmup_steps;
+  schedule.warmup_from = config.warmup_from;
+  for (const double epochs : config.lr_decay_at) schedule.decay_at.push_back(steps_of(epochs));
   schedule.total_steps = config.epochs == kNoLimit ? *config.max_steps : config.epochs * steps_per_epoch;
   schedule.decay_every = config.lr_decay_every;
   schedule.gamma = config.lr_gamma;
   schedule.min_lr = config.min_lr;
+  schedule.power = config.lr_power;
   return schedule;
 }
 

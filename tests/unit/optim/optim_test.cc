@@ -190,6 +190,33 @@ TEST(LrSchedule, FollowsACosine) {
   EXPECT_DOUBLE_EQ(schedule.at(4), 0.5);
 }
 
+TEST(LrSchedule, DecaysAfterGivenSteps) {
+  LrSchedule schedule{LrKind::step, 1.0, 4};
+  schedule.decay_at = {6, 9};
+  EXPECT_DOUBLE_EQ(schedule.at(5), 1.0) << "the warm-up's steps count";
+  EXPECT_DOUBLE_EQ(schedule.at(6), 0.1);
+  EXPECT_DOUBLE_EQ(schedule.at(8.5), 0.1);
+  EXPECT_NEAR(schedule.at(9), 0.01, 1e-15);
+}
+
+// LARS's schedule (You et al. 2017).
+TEST(LrSchedule, FollowsAPolynomial) {
+  LrSchedule schedule{LrKind::polynomial, 1.0, 10, 110};
+  schedule.min_lr = 0.2;
+  EXPECT_DOUBLE_EQ(schedule.at(10), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.at(60), 0.2 + 0.8 * 0.25);
+  EXPECT_DOUBLE_EQ(schedule.at(110), 0.2);
+  schedule.power = 1;
+  EXPECT_DOUBLE_EQ(schedule.at(60), 0.6);
+}
+
+TEST(LrSchedule, WarmsUpFromAnotherRate) {
+  LrSchedule schedule{LrKind::constant, 3.2, 4};
+  schedule.warmup_from = 0.1;
+  EXPECT_DOUBLE_EQ(schedule.at(0), 0.1 + 3.1 / 4);
+  EXPECT_DOUBLE_EQ(schedule.at(3), 3.2);
+}
+
 // Steps that are twice as large, or half as large, are on the same curve.
 TEST(LrSchedule, GoesByFractionsOfSteps) {
   LrSchedule schedule{LrKind::cosine, 1.0, 4, 12};
@@ -208,6 +235,7 @@ TEST(LrSchedule, RefusesNonsense) {
   EXPECT_THROW(parse_lr_kind("linear"), UsageError);
   EXPECT_THROW(LrSchedule{LrKind::step}.at(0), UsageError);
   EXPECT_THROW(LrSchedule{LrKind::cosine}.at(0), UsageError);
+  EXPECT_THROW(LrSchedule{LrKind::polynomial}.at(0), UsageError);
   EXPECT_THROW((LrSchedule{LrKind::constant, -1.0}.at(0)), UsageError);
   EXPECT_THROW(LrSchedule{}.at(-1), UsageError);
 }

@@ -103,6 +103,8 @@ const Breach kBreaches[] = {
     {"--optimizer lamb --sync-every 2 --outer-lr 0.7", "optimizer", "--outer-lr"},
     {"--optimizer lars --servers 2", "optimizer", "--servers above 1"},
     {"--backend gloo --thread-workers 2", "backend", "--thread-workers"},
+    {"--lr-schedule step --lr-decay-at 3,5.5 --lr-decay-every 5", "lr-decay-at", "--lr-decay-every"},
+    {"--warmup-epochs 0.5 --warmup-steps 5", "warmup-epochs", "--warmup-steps"},
     {"--peer-snapshots 2 --thread-workers 2", "peer-snapshots", "--thread-workers"},
 };
 
@@ -145,8 +147,12 @@ TEST(Combinations, WhatNeedsAnotherSaysWhich) {
   EXPECT_THAT(refusal_of("--lr-schedule step"), HasSubstr("expected only with --lr-decay-every N"));
   for (const char* line : {"--lr-decay-every 5", "--lr-gamma 0.5", "--lr-gamma 0.1 --lr-schedule cosine"})
     EXPECT_THAT(refusal_of(line), HasSubstr("expected only with --lr-schedule step")) << line;
+  EXPECT_THAT(refusal_of("--lr-decay-at 30"), HasSubstr("expected only with --lr-schedule step"));
+  EXPECT_THAT(refusal_of("--lr-schedule step --lr-decay-at 30,30"), HasSubstr("epochs in ascending order"));
+  EXPECT_THAT(refusal_of("--lr-power 3"), HasSubstr("expected only with --lr-schedule polynomial"));
+  EXPECT_THAT(refusal_of("--warmup-from 0.1"), HasSubstr("expected only with --warmup-epochs or"));
   for (const char* line : {"--min-lr 0.01", "--min-lr 0 --lr-schedule step --lr-decay-every 5"})
-    EXPECT_THAT(refusal_of(line), HasSubstr("expected only with --lr-schedule cosine")) << line;
+    EXPECT_THAT(refusal_of(line), HasSubstr("expected only with --lr-schedule cosine or polynomial")) << line;
   EXPECT_THAT(refusal_of("--base-batch-size 512"), HasSubstr("expected only with --scale-lr linear or sqrt"));
   EXPECT_THAT(refusal_of("--trace-steps 1:2"), HasSubstr("expected only with --trace FILE"));
 }
@@ -211,7 +217,7 @@ TEST(Combinations, TheHelpNamesThePartners) {
   EXPECT_THAT(help, HasSubstr("not with --servers above 1"));
   EXPECT_THAT(help, HasSubstr("needs --trace\n"));
   // Of an option that is refused with some of its values, the others are not spoken of.
-  EXPECT_THAT(help, HasSubstr("step: needs --lr-decay-every\n"));
+  EXPECT_THAT(help, HasSubstr("step: needs --lr-decay-every or --lr-decay-at\n"));
   EXPECT_THAT(help, HasSubstr("lars or lamb: not with --shard, "));
   EXPECT_THAT(help, HasSubstr("on: not with --devices, --optimizer lars or lamb\n"));
 }
