@@ -3,20 +3,25 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 
 #include "models/tabular/linear.h"
+#include "models/vision/convnext.h"
+#include "models/vision/inception_resnet.h"
 #include "models/vision/lenet.h"
 #include "models/vision/mlp.h"
 #include "models/vision/resnet.h"
+#include "models/vision/vit.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
 namespace {
 
-constexpr std::array<std::string_view, 9> kNames = {
-    "linear",   "mlp",      "lenet",     "resnet18", "resnet18-imagenet",
-    "resnet34", "resnet50", "resnet101", "resnet152"};
+constexpr std::array<std::string_view, 13> kNames = {
+    "linear",    "mlp",      "lenet",        "resnet18",  "resnet18-imagenet",
+    "resnet34",  "resnet50", "resnet101",    "resnet152", "inception-resnet-v2",
+    "vit-small", "vit-base", "convnext-tiny"};
 constexpr std::int64_t kMostColours = 4;
 
 /// As many channels in the last place as images have, and more than that in the others.
@@ -48,7 +53,9 @@ std::unique_ptr<Module> make_network(std::string_view name, const NetworkInput& 
                                      const std::shared_ptr<Device>& device) {
   const bool is_vector = input.height == 1 && input.width == 1;
   const ResNetDepth* const depth = resnet_depth(name);
-  if (is_vector && (name == "lenet" || name == "resnet18" || depth != nullptr)) {
+  const ViTShape* const transformer = vit_shape(name);
+  const bool takes_vectors = name == "linear" || name == "mlp";
+  if (is_vector && !takes_vectors && std::ranges::find(kNames, name) != kNames.end()) {
     throw UsageError(fmt::format(
         "{}: expected images [C, H, W], got vectors of {} numbers; choose the model mlp or linear, "
         "which take them",
@@ -59,6 +66,10 @@ std::unique_ptr<Module> make_network(std::string_view name, const NetworkInput& 
   if (name == "lenet") return std::make_unique<LeNet>(input, generator, device);
   if (name == "resnet18") return std::make_unique<ResNet18>(input, generator, device);
   if (depth != nullptr) return std::make_unique<ResNet>(*depth, input, generator, device);
+  if (transformer != nullptr)
+    return std::make_unique<VisionTransformer>(*transformer, input, generator, device);
+  if (name == "inception-resnet-v2") return std::make_unique<InceptionResNetV2>(input, generator, device);
+  if (name == "convnext-tiny") return std::make_unique<ConvNeXt>(input, generator, device);
   throw UsageError(fmt::format("model: expected one of {}, got '{}'", fmt::join(kNames, ", "), name));
 }
 

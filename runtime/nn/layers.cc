@@ -15,14 +15,14 @@ void check_features(std::string_view layer, std::int64_t in, std::int64_t out) {
                    std::to_string(in) + " and " + std::to_string(out));
 }
 
-Dims conv_weight_shape(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t groups) {
+Dims conv_weight_shape(std::int64_t in, std::int64_t out, KernelSize kernel, std::int64_t groups) {
   check_features("Conv2d", in, out);
-  if (kernel < 1 || groups < 1 || in % groups != 0 || out % groups != 0) {
+  if (kernel.height < 1 || kernel.width < 1 || groups < 1 || in % groups != 0 || out % groups != 0) {
     throw UsageError("Conv2d: expected kernel >= 1 and groups that divide " + std::to_string(in) + " and " +
-                     std::to_string(out) + ", got kernel " + std::to_string(kernel) + " and groups " +
-                     std::to_string(groups));
+                     std::to_string(out) + ", got kernel " + std::to_string(kernel.height) + " x " +
+                     std::to_string(kernel.width) + " and groups " + std::to_string(groups));
   }
-  return {out, in / groups, kernel, kernel};
+  return {out, in / groups, kernel.height, kernel.width};
 }
 
 Pool2dGeometry square_pool(std::string_view layer, PoolKind kind, std::int64_t kernel, std::int64_t stride,
@@ -48,7 +48,7 @@ Linear::Linear(std::int64_t in, std::int64_t out, Generator& generator, const st
 
 Tensor Linear::forward(const Tensor& x) { return linear(x, weight_, bias_, activation_); }
 
-Conv2d::Conv2d(std::int64_t in, std::int64_t out, std::int64_t kernel, Generator& generator,
+Conv2d::Conv2d(std::int64_t in, std::int64_t out, KernelSize kernel, Generator& generator,
                const std::shared_ptr<Device>& device, Conv2dOptions options)
     : options_(options) {
   const Dims shape = conv_weight_shape(in, out, kernel, options_.geometry.groups);

@@ -36,11 +36,18 @@ struct Conv2dOptions {
   std::optional<Pool2dGeometry> pool = std::nullopt;
 };
 
-/// x [N, in, H, W] → [N, out, OH, OW], or the pooled extents. Parameters: weight [out, in / groups, kernel,
-/// kernel], bias [out].
+/// Rows and columns of a kernel; a number alone is both.
+struct KernelSize {
+  std::int64_t height, width;
+  KernelSize(std::int64_t side) : height(side), width(side) {}  // NOLINT(google-explicit-constructor)
+  KernelSize(std::int64_t rows, std::int64_t columns) : height(rows), width(columns) {}
+};
+
+/// x [N, in, H, W] → [N, out, OH, OW], or the pooled extents. Parameters: weight [out, in / groups,
+/// kernel.height, kernel.width], bias [out].
 class Conv2d : public Module {
  public:
-  Conv2d(std::int64_t in, std::int64_t out, std::int64_t kernel, Generator& generator,
+  Conv2d(std::int64_t in, std::int64_t out, KernelSize kernel, Generator& generator,
          const std::shared_ptr<Device>& device, Conv2dOptions options = {});
   Tensor forward(const Tensor& x) override;
   const Tensor& weight() const noexcept { return weight_; }
