@@ -26,7 +26,7 @@ constexpr Command kCommands[] = {
     {"train", "train a built-in model, in one process or as a worker of a job", run_train, true},
     {"eval", "evaluate a checkpoint on the test set", run_eval, true},
     {"sampler", "print the sample indices that a rank gets in an epoch", run_sampler},
-    {"data", "check that every sample of a data set can be read", run_data},
+    {"data", "check, describe and pack data sets", run_data},
     {"doctor", "check this machine and report what is wrong and how to fix it", run_doctor},
     {"bench", "measure all_reduce, or where a training step's time goes", run_bench, true},
     {"sweep", "train with many combinations of options, several runs at a time", run_sweep},

@@ -20,7 +20,7 @@ for path in sys.argv[1:]:
 fi
 
 seconds=60 jobs=1
-targets="nodelist tasks_per_node config handshake frames store_messages rendezvous_messages rendezvous_session rendezvous_membership csv npy safetensors state shard_index idx report server_messages server_table"
+targets="nodelist tasks_per_node config handshake frames store_messages rendezvous_messages rendezvous_session rendezvous_membership csv npy safetensors state shard_index idx report server_messages server_table picture tar torch_store wds_index"
 while [ $# -gt 0 ]; do
   case $1 in
     --seconds) seconds=$2 && shift 2 ;;
@@ -61,6 +61,7 @@ fuzz() {
   mkdir -p "$corpus"
   unpack "tests/fuzz/seeds/$target.txt" "$seeds"
   [ "$target" != frames ] || longest=200  # every input is read byte by byte, and each byte costs an HMAC
+  [ "$target" != tar ] || longest=8192    # an archive is made of blocks of 512 bytes
   if ! $build/tests/fuzz_"$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=$longest \
     -artifact_prefix=$build/findings/"$target"- -print_final_stats=1 "$corpus" "$seeds" >"$log" 2>&1; then
     tail -n 30 "$log"

@@ -80,6 +80,7 @@ const std::map<std::string, Target>& targets() {
       {"tar", fuzz::tar},
       {"tasks_per_node", fuzz::tasks_per_node},
       {"torch_store", fuzz::torch_store},
+      {"wds_index", fuzz::wds_index},
   };
   return all;
 }
@@ -160,7 +161,7 @@ TEST_P(FuzzForAWhile, BreaksNoPromise) {
 
 INSTANTIATE_TEST_SUITE_P(Each, FuzzForAWhile,
                          testing::Values("csv", "idx", "frames", "npy", "picture", "report", "safetensors",
-                                         "state", "tar", "torch_store"),
+                                         "state", "tar", "torch_store", "wds_index"),
                          [](const auto& target) { return target.param; });
 
 }  // namespace

@@ -12,7 +12,10 @@
 #include "runtime/base/error.h"
 #include "runtime/base/fd.h"
 #include "runtime/data/formats/tar.h"
+#include "runtime/data/formats/tar_writer.h"
 #include "runtime/data/images/decode.h"
+#include "runtime/data/images/encode.h"
+#include "runtime/data/images/files/wds_index.h"
 #include "tests/fuzz/require.h"
 
 namespace dtrain::fuzz {
@@ -54,9 +57,35 @@ void picture(std::string_view input) {
     Picture memory;
     static_cast<void>(sum_of(open_picture(encoded)->decode(part, memory)));
     static_cast<void>(sum_of(whole->decode({0, 0, size.width, size.height}, memory)));
+    if (picture_format(encoded.bytes) != PictureFormat::jpeg) return;
+    const auto rewritten = rewrite_jpeg(encoded);
+    require(!rewritten || open_picture({*rewritten, "rewritten"})->size() == size,
+            "a rewritten picture has its size");
   } catch (const DataError& error) {
     require(error.offset_bytes() >= 0 && error.offset_bytes() <= static_cast<std::int64_t>(input.size()),
             "a refusal points into the file");
+  }
+}
+
+void wds_index(std::string_view input) {
+  const UniqueFd archive(static_cast<int>(check(Sys{::memfd_create("tar", MFD_CLOEXEC)}, "memfd_create")));
+  const UniqueFd index(static_cast<int>(check(Sys{::memfd_create("index", MFD_CLOEXEC)}, "memfd_create")));
+  check(Sys{::write(index.get(), input.data(), input.size())}, "write");
+  const auto path_of = [](const UniqueFd& file) { return "/proc/self/fd/" + std::to_string(file.get()); };
+  TarWriter writer(path_of(archive));
+  writer.add("a.jpg", "pixels");
+  writer.add("a.cls", "7");
+  writer.add(std::string(150, 'n') + ".jpg", "more pixels");
+  writer.finish();
+  TarReader reader(path_of(archive));
+  try {
+    for_each_indexed(reader, "s.tar", path_of(index), [&](const TarMember& member) {
+      const std::string_view content(reinterpret_cast<const char*>(reader.read(member).data()),
+                                     static_cast<std::size_t>(member.bytes));
+      require(content == "pixels" || content == "7" || content == "more pixels",
+              "a member that is listed is one of the archive's");
+    });
+  } catch (const DataError&) {
   }
 }
 

@@ -178,6 +178,17 @@ std::span<const std::uint8_t> TarReader::read(const TarMember& member) {
   return window_->at(member.offset, member.bytes);
 }
 
+std::optional<TarMember> TarReader::member_at(std::int64_t offset) {
+  if (offset < kBlock || offset % kBlock != 0 || offset > window_->size()) return std::nullopt;
+  const Bytes block = window_->at(offset - kBlock, kBlock);
+  const auto kind = static_cast<char>(block[156]);
+  const auto bytes = number(block, 124, 12);
+  if (!checksum_fits(block) || (kind != '0' && kind != '\0' && kind != '7') || !bytes ||
+      *bytes > window_->size() - offset)
+    return std::nullopt;
+  return TarMember{name_of(block), offset, *bytes};
+}
+
 void TarReader::for_each(const std::function<void(const TarMember&)>& visit) {
   Extras extras;
   for (std::int64_t at = 0; at < window_->size();) {

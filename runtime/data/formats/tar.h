@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -30,6 +31,11 @@ class TarReader {
   /// DataError naming archive and offset for a header that is damaged, a member that ends behind the
   /// archive's end, and a sparse file, whose content does not lie in one piece.
   void for_each(const std::function<void(const TarMember&)>& visit);
+  /// Of a name, that are in a member's own header.
+  static constexpr std::size_t kHeaderName = 100;
+  /// The regular file whose content begins at `offset`, as its own header says (of a long name the first 100
+  /// characters or less); nothing where no header is before it, or the content is not all there.
+  std::optional<TarMember> member_at(std::int64_t offset);
   /// The content of a member, which must be short; valid until the next call.
   std::span<const std::uint8_t> read(const TarMember& member);
 

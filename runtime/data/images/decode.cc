@@ -49,10 +49,18 @@ PictureView PictureDecoder::decode(const Region& region, Picture& memory) {
   return decode_region(region, memory);
 }
 
+std::optional<PictureFormat> picture_format(std::span<const std::uint8_t> bytes) noexcept {
+  if (begins_with(bytes, "\xff\xd8\xff")) return PictureFormat::jpeg;
+  if (begins_with(bytes, "\x89PNG\r\n\x1a\n")) return PictureFormat::png;
+  if (begins_with(bytes, "RIFF") && begins_with(bytes, "WEBP", 8)) return PictureFormat::webp;
+  return std::nullopt;
+}
+
 std::unique_ptr<PictureDecoder> open_picture(const EncodedPicture& picture) {
-  if (begins_with(picture.bytes, "\xff\xd8\xff")) return open_jpeg(picture);
-  if (begins_with(picture.bytes, "\x89PNG\r\n\x1a\n")) return open_png(picture);
-  if (begins_with(picture.bytes, "RIFF") && begins_with(picture.bytes, "WEBP", 8)) return open_webp(picture);
+  const auto format = picture_format(picture.bytes);
+  if (format == PictureFormat::jpeg) return open_jpeg(picture);
+  if (format == PictureFormat::png) return open_png(picture);
+  if (format == PictureFormat::webp) return open_webp(picture);
   throw DataError(picture.path, picture.offset, "a JPEG, PNG or WebP picture", kind_of(picture.bytes));
 }
 

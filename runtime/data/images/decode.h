@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -17,6 +18,11 @@ struct EncodedPicture {
   std::string path;         ///< for messages
   std::int64_t offset = 0;  ///< of the first byte in the file of that name
 };
+
+enum class PictureFormat { jpeg, png, webp };
+
+/// By the first bytes, whatever the file is called; nothing for any other content.
+std::optional<PictureFormat> picture_format(std::span<const std::uint8_t> bytes) noexcept;
 
 /// One picture that is about to be decoded; used by one thread.
 ///

@@ -51,6 +51,11 @@ struct OpenPictureOptions {
 /// nine in ten are trained on unless it says otherwise.
 Splits open_folder(std::string_view spec, const std::filesystem::path& folder, const OpenPictureOptions& how);
 
+/// The pictures of "folder:DIR" or "shards:PATTERN[,label=…][,classes=N][,index=PATTERN]" as they are stored,
+/// for tools. Relative names are below `folder`. Throws UsageError for anything else, and as those do.
+std::shared_ptr<const PictureFiles> open_picture_files(std::string_view dataset,
+                                                       const std::filesystem::path& folder);
+
 /// Pictures to be predicted.
 struct PicturesToPredict {
   std::shared_ptr<const PictureFiles> files;

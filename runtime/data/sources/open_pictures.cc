@@ -119,6 +119,25 @@ PicturesToPredict open_pictures_to_predict(const std::string& path, std::string_
               path, files, options, std::make_shared<BadSamples>(OnBadSample::stop, files->size(), nullptr))};
 }
 
+std::shared_ptr<const PictureFiles> open_picture_files(std::string_view dataset,
+                                                       const std::filesystem::path& folder) {
+  const std::size_t colon = std::min(dataset.find(':'), dataset.size());
+  const std::string kind(dataset.substr(0, colon));
+  if (kind != "folder" && kind != "shards")
+    throw UsageError(fmt::format("pictures: expected folder:DIR or shards:PATTERN, got \"{}\"", dataset));
+  SourceSpec spec(kind, dataset.substr(colon + 1));
+  if (spec.file().empty()) spec.refuse(kind + " first", "none");
+  const std::string place = (folder / spec.file()).string();
+  if (kind == "folder") {
+    spec.finish("a folder alone");
+    return open_picture_folder(place);
+  }
+  ShardFields fields{spec.take("label").value_or("cls"), spec.take_integer("classes", 1, INT32_MAX, 0)};
+  if (const auto index = spec.take("index")) fields.indices = expand_shards((folder / *index).string());
+  spec.finish("label=cls|json.NAME, classes=N or index=PATTERN");
+  return open_picture_shards(expand_shards(place), fields);
+}
+
 Splits open_folder(std::string_view text, const std::filesystem::path& folder,
                    const OpenPictureOptions& how) {
   SourceSpec spec("folder", text);
@@ -141,19 +160,23 @@ Splits open_shards(std::string_view text, const std::filesystem::path& folder,
   SourceSpec spec("shards", text);
   if (spec.file().empty()) spec.refuse("shards first, as in shards:s-{0000..1281}.tar,size=224", "none");
   ShardFields fields{spec.take("label").value_or("cls"), spec.take_integer("classes", 1, INT32_MAX, 0)};
-  const PictureRequest request = take_request(spec, "label=cls|json.NAME, classes=N, test=PATTERN");
+  const auto index = spec.take("index"), test_index = spec.take("test-index");
+  const PictureRequest request =
+      take_request(spec, "label=cls|json.NAME, classes=N, index=PATTERN, test=PATTERN, test-index=PATTERN");
   const PictureSplits splits(request.options, how);
-  const auto open = [&](const std::string& pattern) {
+  const auto open = [&](const std::string& pattern, const std::optional<std::string>& indices) {
     const std::string place = (folder / pattern).string();
-    return PictureFilesAt{place, open_picture_shards(expand_shards(place), fields, {how.index_dir, how.log})};
+    ShardFields own = fields;
+    if (indices) own.indices = expand_shards((folder / *indices).string());
+    return PictureFilesAt{place, open_picture_shards(expand_shards(place), own, {how.index_dir, how.log})};
   };
-  PictureFilesAt files = open(spec.file());
+  PictureFilesAt files = open(spec.file(), index);
   if (!request.test) return splits.cut(files, request.hold_out);
-  PictureFilesAt others = open(*request.test);
+  PictureFilesAt others = open(*request.test, test_index);
   if (files.files->classes() != others.files->classes()) {
     count_classes(files, others, fields);
-    files = open(spec.file());
-    others = open(*request.test);
+    files = open(spec.file(), index);
+    others = open(*request.test, test_index);
   }
   return splits.of(files, others);
 }

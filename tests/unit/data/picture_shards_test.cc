@@ -84,10 +84,11 @@ TEST_F(Shards, MembersOfOneNameAreASample) {
   Tar first, second;
   first.add("a/", "", '5').add("a/1.jpg", "one").add("a/1.cls", "3\n").add("a/1.seg.png", "mask");
   first.add("readme", "text").add(".hidden.jpg", "x").add("__meta__/x.jpg", "x").add("a/link.jpg", "", '2');
+  first.add("__meta__x.jpg", "no meta").add("__meta__x.cls", "4");
   first.add("b.c/2.CLS", "0").add("b.c/2.PNG", "two");
   second.add("b.c/2.jpg", "another two").add("b.c/2.cls", "12").add("3.webp", "").add("3.cls", "1");
   const std::vector<std::string> shards = {write("0.tar", first.whole()), write("1.tar", second.bytes)};
-  EXPECT_THAT(samples(shards), ElementsAre("one/3", "two/0", "another two/12", "/1"));
+  EXPECT_THAT(samples(shards), ElementsAre("one/3", "no meta/4", "two/0", "another two/12", "/1"));
   EXPECT_EQ(open_picture_shards(shards, {})->classes().size(), 13U);
   EXPECT_EQ(open_picture_shards(shards, {.label = "cls", .classes = 20})->classes().size(), 20U);
 }

@@ -50,11 +50,14 @@ std::shared_ptr<const PictureFiles> open_picture_list(const std::string& path);
 struct ShardFields {
   std::string label = "cls";  ///< "cls": a whole number in the member KEY.cls; "json.NAME": that of KEY.json
   std::int64_t classes = 0;   ///< labels are below; 0: as many as the largest label says
+  /// Of each shard, as wds2idx writes them: only what they list is read. Empty: each archive is walked.
+  std::vector<std::string> indices = {};
 };
 
 /// The pictures of tar archives as webdataset groups them: members of the same name up to the first dot
 /// behind the last slash, one after the other, are a sample; of each the member that ends in .jpg, .jpeg,
-/// .png or .webp and its label are used. Each archive is walked once, its list kept and used as long as none
+/// .png or .webp and its label are used. A member __classes__, a list of texts, names the classes. Each
+/// archive is walked once, its list kept and used as long as none
 /// has changed. Throws DataError naming shard and offset for a sample without picture or label, one with two
 /// members of the same ending, a label that is none or not below `classes`, and for what TarReader refuses;
 /// UsageError for other fields.

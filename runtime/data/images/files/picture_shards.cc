@@ -15,12 +15,13 @@
 #include "runtime/data/formats/text.h"
 #include "runtime/data/images/files/kept_index.h"
 #include "runtime/data/images/files/picture_files.h"
+#include "runtime/data/images/files/wds_index.h"
 
 namespace dtrain {
 namespace {
 
 constexpr std::array<std::string_view, 4> kEndings = {"jpg", "jpeg", "png", "webp"};
-constexpr std::string_view kJson = "json.";
+constexpr std::string_view kJson = "json.", kClassesMember = "__classes__";
 constexpr std::int64_t kMostLabelBytes = 1 << 20, kMostClasses = 1 << 24;
 
 /// Where one picture lies.
@@ -29,32 +30,24 @@ struct Place {
   std::int64_t offset = 0, bytes = 0;
 };
 
-/// "b/c.d/e.seg.PNG" is sample "b/c.d/e", ending "seg.png". False where webdataset passes the member over.
-bool split_name(const std::string& name, std::string& key, std::string& ending) {
-  const std::size_t base = name.rfind('/') + 1;  // 0 where there is none
-  const std::size_t dot = name.find('.', base);
-  if (dot == std::string::npos || dot == base) return false;
-  const bool is_meta =
-      name.starts_with("__") && name.substr(2, name.find('/') - 2).find("__") != std::string::npos;
-  if (is_meta) return false;
-  key = name.substr(0, dot);
-  ending = name.substr(dot + 1);
-  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
-  return true;
-}
-
 /// Groups the members of one shard and adds each sample's place.
 class Grouping {
  public:
   Grouping(TarReader& archive, std::string path, std::int32_t shard, const ShardFields& fields,
-           std::vector<Place>& places)
-      : archive_(archive), path_(std::move(path)), fields_(fields), places_(places), shard_(shard) {
+           std::vector<Place>& places, std::vector<std::string>& names)
+      : archive_(archive),
+        path_(std::move(path)),
+        fields_(fields),
+        places_(places),
+        names_(names),
+        shard_(shard) {
     label_ending_ = fields.label.starts_with(kJson) ? "json" : fields.label;
   }
 
   void add(const TarMember& member) {
+    if (member.name == kClassesMember) return read_names(member);
     std::string key, ending;
-    if (!split_name(member.name, key, ending)) return;
+    if (!split_member_name(member.name, key, ending)) return;
     if (key != key_) finish();
     key_ = key;
     if (!members_.emplace(ending, member).second) {
@@ -100,6 +93,23 @@ class Grouping {
     return static_cast<std::int32_t>(value);
   }
 
+  /// ["cat", "dog"]: what `dtrain data pack` writes; the same in every shard.
+  void read_names(const TarMember& member) {
+    const auto content = archive_.read(member);
+    const auto json = nlohmann::json::parse(content.begin(), content.end(), nullptr, false);
+    const auto is_text = [](const nlohmann::json& name) { return name.is_string(); };
+    if (!json.is_array() || !std::ranges::all_of(json, is_text)) {
+      throw DataError(path_, member.offset, fmt::format("a list of names in {}", kClassesMember),
+                      "something else");
+    }
+    auto names = json.get<std::vector<std::string>>();
+    if (!names_.empty() && names_ != names) {
+      throw DataError(path_, member.offset, "the names of classes that the shards before it have",
+                      fmt::format("others ({} in place of {} of them)", names.size(), names_.size()));
+    }
+    names_ = std::move(names);
+  }
+
   [[noreturn]] void refuse(const TarMember& member, const std::string& found) const {
     const std::string what =
         fields_.label.starts_with(kJson) ? " as " + fields_.label.substr(kJson.size()) : "";
@@ -113,6 +123,7 @@ class Grouping {
   std::string path_;
   ShardFields fields_;
   std::vector<Place>& places_;
+  std::vector<std::string>& names_;
   std::int32_t shard_, label_ = 0;
   std::string label_ending_, key_;
   std::map<std::string, TarMember> members_;  ///< of the sample that is being put together, by ending
@@ -133,11 +144,17 @@ class PictureShards final : public PictureFiles {
       files_.emplace_back(::open(shard.c_str(), O_RDONLY | O_CLOEXEC));
       if (!files_.back()) throw SystemError("open " + shard, errno);
     }
+    for (const std::string& path : fields.indices) {
+      stamps.push_back(stamp_of(std::filesystem::absolute(path).string()));
+      subject += " index " + stamps.back().path;
+    }
     const KeptIndex index(place.directory, subject);
     if (const auto kept = index.find(); !kept || !take(*kept)) {
       walk_all(fields);
       IndexWriter writer;
       writer.add(std::span(std::as_const(places_)));
+      writer.add(static_cast<std::int64_t>(classes_.size()));
+      for (const std::string& name : classes_) writer.add(std::string_view(name));
       index.keep(stamps, writer.bytes(), place.log);
     }
     name_classes(fields.classes);
@@ -157,8 +174,13 @@ class PictureShards final : public PictureFiles {
   void walk_all(const ShardFields& fields) {
     for (std::size_t i = 0; i < shards_.size(); ++i) {
       TarReader archive(shards_[i]);
-      Grouping grouping(archive, shards_[i], static_cast<std::int32_t>(i), fields, places_);
-      archive.for_each([&](const TarMember& member) { grouping.add(member); });
+      Grouping grouping(archive, shards_[i], static_cast<std::int32_t>(i), fields, places_, classes_);
+      const auto add = [&](const TarMember& member) { grouping.add(member); };
+      if (fields.indices.empty()) {
+        archive.for_each(add);
+      } else {
+        for_each_indexed(archive, shards_[i], fields.indices[i], add);
+      }
       grouping.finish();  // a sample does not continue in the next shard
     }
     if (places_.empty()) throw DataError(shards_.front(), -1, "at least one sample in the shards", "none");
@@ -167,7 +189,13 @@ class PictureShards final : public PictureFiles {
   bool take(std::string_view content) {
     IndexReader reader(content);
     places_ = reader.values<Place>();
-    return reader.finished() && !places_.empty();
+    const std::int64_t count = reader.number();
+    for (std::int64_t i = 0; i < count && classes_.size() < content.size(); ++i)
+      classes_.emplace_back(reader.text());
+    if (reader.finished() && !places_.empty()) return true;
+    places_.clear();
+    classes_.clear();
+    return false;
   }
 
   void name_classes(std::int64_t count) {
@@ -177,6 +205,9 @@ class PictureShards final : public PictureFiles {
                       fmt::format("a label from 0 to {} beside the picture", count - 1),
                       std::to_string(largest.label));
     }
+    const auto named = static_cast<std::int64_t>(classes_.size());
+    if (count > 0 ? named == count : named > largest.label) return;
+    classes_.clear();  // nobody named them all
     if (count == 0) count = largest.label + 1;
     for (std::int64_t i = 0; i < count; ++i) classes_.push_back(std::to_string(i));
   }
@@ -184,7 +215,7 @@ class PictureShards final : public PictureFiles {
   std::vector<std::string> shards_;
   std::vector<UniqueFd> files_;
   std::vector<Place> places_;
-  std::vector<std::string> classes_;
+  std::vector<std::string> classes_;  ///< while they are listed, those that the shards name
 };
 
 EncodedPicture PictureShards::read(std::int64_t index, std::vector<std::uint8_t>& memory) const {
@@ -213,6 +244,10 @@ std::shared_ptr<const PictureFiles> open_picture_shards(const std::vector<std::s
     throw UsageError(fmt::format("shards: expected label=cls or label=json.NAME, got \"{}\"", fields.label));
   }
   if (shards.empty()) throw UsageError("shards: expected at least one file, got none");
+  if (!fields.indices.empty() && fields.indices.size() != shards.size()) {
+    throw UsageError(fmt::format("shards: expected an index for each of {} shards, got {}", shards.size(),
+                                 fields.indices.size()));
+  }
   return std::make_shared<const PictureShards>(shards, fields, index);
 }
 

@@ -1,4 +1,4 @@
-// `dtrain data check`: reads every sample of a data set once, before a run finds the bad ones.
+// `dtrain data`: looks at data sets before a run does, and packs pictures.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,8 +9,10 @@
 
 #include "runtime/base/blocked_signals.h"
 #include "runtime/data/batch_layout.h"
+#include "runtime/data/images/files/pack.h"
 #include "runtime/data/sources/open_source.h"
-#include "worker/commands.h"
+#include "runtime/data/sources/source_spec.h"
+#include "worker/data/data.h"
 
 namespace dtrain {
 namespace {
@@ -61,6 +63,22 @@ class Check {
   std::map<std::int64_t, std::string> bad_;
 };
 
+/// The pictures of packed shards against their checksums.
+std::int64_t check_shards(const std::string& dataset, const std::string& folder) {
+  if (!dataset.starts_with("shards:")) return 0;
+  std::int64_t bad = 0;
+  SourceSpec spec("shards", std::string_view(dataset).substr(7));
+  for (const auto& pattern : {std::optional(spec.file()), spec.take("test")}) {
+    if (!pattern) continue;
+    const auto shards = expand_shards((std::filesystem::path(folder) / *pattern).string());
+    check_packed(shards, [&](const std::string& message) {
+      fmt::print("{}\n", message);
+      ++bad;
+    });
+  }
+  return bad;
+}
+
 ExitCode run_check(const Invocation& invocation) {
   const Options options =
       resolve_options("dtrain data check", kOptions, invocation.arguments, invocation.environment);
@@ -68,15 +86,12 @@ ExitCode run_check(const Invocation& invocation) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }
-  if (!options.has("dataset")) throw UsageError("--dataset: expected a data set, got none");
-  std::int64_t threads = std::max(1U, std::thread::hardware_concurrency());
-  if (options.has("threads")) threads = options.integer("threads", 1, 1024);
-  const Splits splits =
-      open_splits(options.text("dataset"),
-                  {.data_dir = options.has("data-dir") ? options.text("data-dir") : "", .log = nullptr});
-  std::int64_t samples = 0, bad = 0;
+  const std::string dataset = required(options, "dataset");
+  const std::string folder = options.has("data-dir") ? options.text("data-dir") : "";
+  const Splits splits = open_splits(dataset, {.data_dir = folder, .log = nullptr});
+  std::int64_t samples = 0, bad = check_shards(dataset, folder);
   for (const auto& source : {splits.train, splits.test}) {
-    for (const auto& [index, message] : Check(*source).run(static_cast<int>(threads))) {
+    for (const auto& [index, message] : Check(*source).run(threads_of(options))) {
       fmt::print("{}\n", message);
       ++bad;
     }
@@ -86,18 +101,41 @@ ExitCode run_check(const Invocation& invocation) {
   return bad == 0 ? ExitCode::ok : ExitCode::data;
 }
 
+struct DataCommand {
+  std::string_view name, what;
+  ExitCode (*run)(const Invocation& invocation);
+};
+
+constexpr DataCommand kCommands[] = {
+    {"check", "read every sample once and report the bad ones", run_check},
+    {"stats", "describe pictures: classes, sizes, means, duplicates", run_data_stats},
+    {"pack", "write pictures into tar shards, which are read faster", run_data_pack},
+    {"index", "write an index beside each tar shard, as wds2idx does", run_data_index},
+};
+
 }  // namespace
+
+std::string required(const Options& options, const char* name) {
+  if (options.has(name)) return options.text(name);
+  throw UsageError(fmt::format("--{}: expected a value, got none", name));
+}
+
+int threads_of(const Options& options) {
+  if (options.has("threads")) return static_cast<int>(options.integer("threads", 1, 1024));
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
 
 ExitCode run_data(const Invocation& invocation) {
   const std::string what = invocation.arguments.empty() ? "--help" : invocation.arguments.front();
   if (what == "--help" || what == "-h") {
-    fmt::print(
-        "usage: dtrain data check --dataset NAME [options]\n\n"
-        "  check   read every sample once and report the bad ones\n");
+    fmt::print("usage: dtrain data COMMAND [options]\n\n");
+    for (const DataCommand& command : kCommands) fmt::print("  {:<6}  {}\n", command.name, command.what);
     return ExitCode::ok;
   }
-  if (what != "check") throw UsageError(fmt::format("dtrain data: expected check, got '{}'", what));
-  return run_check({{invocation.arguments.begin() + 1, invocation.arguments.end()}, invocation.environment});
+  const auto found = std::ranges::find(kCommands, what, &DataCommand::name);
+  if (found == std::end(kCommands))
+    throw UsageError(fmt::format("dtrain data: expected check, stats, pack or index, got '{}'", what));
+  return found->run({{invocation.arguments.begin() + 1, invocation.arguments.end()}, invocation.environment});
 }
 
 }  // namespace dtrain
