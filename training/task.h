@@ -31,6 +31,7 @@
 #include "runtime/data/sources/open_source.h"
 #include "runtime/nn/module.h"
 #include "training/batch_tensors.h"
+#include "training/confusion.h"
 #include "training/published_format.h"
 
 namespace dtrain {
@@ -40,6 +41,7 @@ struct Evaluation {
   double loss = 0;                                      ///< mean over the units
   std::vector<std::pair<std::string, double>> metrics;  ///< "accuracy", …: in the task's order
   std::int64_t samples = 0;
+  std::optional<Confusion> confusion = {};  ///< of a classifier (Task::predicted_field)
 
   /// The metric of that name. Throws UsageError, listing those there are, when it is none of them.
   double operator[](std::string_view metric) const;
@@ -120,6 +122,11 @@ class Task {
 
   /// What the numbers that the network gives mean, for readers of predictions. By default numbers.
   virtual OutputKind output_kind() const { return OutputKind::values; }
+
+  /// Of a classifier, the one of `fields` (i64 [], its values known) that it predicts: its first output is
+  /// then logits [B, values], and evaluation makes a confusion matrix and keeps the worst mistakes for the
+  /// report. By default none.
+  virtual const Field* predicted_field(std::span<const Field> /*fields*/) const { return nullptr; }
 
   /// Whether show() shows anything.
   virtual bool shows() const { return false; }

@@ -25,7 +25,10 @@ void check_like_torchvision(const TrainConfig& config, const DataShare& share, b
 
 TrainingData::TrainingData(const TrainConfig& config, const Task& task, DataShare share,
                            const std::shared_ptr<Device>& device, Log& log, SpanRecorder* spans)
-    : global_batch_(config.batch.global), parts_(share.parts), replays_(config.like_torchvision.has_value()) {
+    : seed_(config.seed),
+      global_batch_(config.batch.global),
+      parts_(share.parts),
+      replays_(config.like_torchvision.has_value()) {
   const DataRequest request{.dataset = config.dataset,
                             .data_dir = config.data_dir,
                             .log = &log,
@@ -49,15 +52,40 @@ TrainingData::TrainingData(const TrainConfig& config, const Task& task, DataShar
                                                               .parts = share.parts});
   smallest_pass_ = smallest_pass(share.size, config.batch.accumulate);
   pass_size_ = sampler_->full_share() / config.batch.accumulate;
-  const auto read_from = task.for_training(train_);
-  if (config.like_torchvision) check_like_torchvision(config, share, read_from == train_);
-  loader_ = std::make_unique<Loader>(read_from, device,
+  read_from_ = task.for_training(train_);
+  if (config.like_torchvision) check_like_torchvision(config, share, read_from_ == train_);
+  loader_ = std::make_unique<Loader>(read_from_, device,
                                      LoaderOptions{.batch_size = pass_size_,
                                                    .threads = config.loader_threads,
                                                    .bytes = device->type() != DeviceType::cpu,
                                                    .seed = config.seed,
                                                    .torch_workers = config.like_torchvision,
                                                    .spans = spans});
+}
+
+std::optional<FedPictures> TrainingData::first_fed(const Task& task, const std::shared_ptr<Device>& device,
+                                                   const Deadline& deadline) const {
+  const Field& image = input_field(task, train_->fields());
+  if (replays_ || image.dtype != DType::f32 || image.shape.rank() != 3) return std::nullopt;
+  std::vector<std::int64_t> order = sampler_->order(0);
+  order.resize(static_cast<std::size_t>(
+      std::min({static_cast<std::int64_t>(order.size()), pass_size_, FedPictures::kMost})));
+  if (order.empty()) return std::nullopt;
+  FedPictures fed{.numbers =
+                      train_->pixel_numbers(static_cast<std::size_t>(&image - train_->fields().data()))};
+  for (const std::int64_t sample : order) fed.samples.push_back(train_->place_of(sample));
+  Loader loader(read_from_, device, {.batch_size = static_cast<std::int64_t>(order.size()), .seed = seed_});
+  loader.start(std::move(order), 0);
+  const auto batch = loader.next(deadline);
+  const BatchTensors tensors = to_tensors(*batch, device);
+  const Tensor shown = task.inputs(tensors).front();
+  fed.values = shown.to_vector<float>();
+  fed.shape = shown.shape();
+  if (const Field* label = task.predicted_field(train_->fields())) {
+    fed.labels = tensors[label->name].to_vector<std::int64_t>();
+    fed.classes = label->value_names;
+  }
+  return fed;
 }
 
 void TrainingData::start(std::int64_t epoch, std::int64_t position) {

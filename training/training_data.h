@@ -8,6 +8,7 @@
 #include "runtime/data/fingerprint.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/step_sampler.h"
+#include "training/log/pictures.h"
 #include "training/options/train_config.h"
 #include "training/task.h"
 
@@ -33,6 +34,12 @@ class TrainingData {
   /// This rank's next pass. Throws as Loader::next.
   Batch next(const Deadline& deadline) { return loader_->next(deadline).value(); }
 
+  /// The first pictures of this rank's first pass as the network sees them, augmented and mixed, at most
+  /// FedPictures::kMost. Nothing if its inputs are no pictures, or with --like-torchvision, where reading
+  /// twice would change the draws. Throws as Loader::next.
+  std::optional<FedPictures> first_fed(const Task& task, const std::shared_ptr<Device>& device,
+                                       const Deadline& deadline) const;
+
   /// Micro-batches of this rank in the step that begins at `position`.
   std::size_t passes_at(std::int64_t position) const noexcept;
   /// Samples of the smallest pass of an epoch, of any rank; the same on all of them.
@@ -43,10 +50,11 @@ class TrainingData {
  private:
   std::int64_t smallest_pass(std::int64_t shares, std::int64_t accumulate) const;
 
-  std::shared_ptr<const Source> train_, test_;
+  std::shared_ptr<const Source> train_, test_, read_from_;
   DataFingerprint fingerprint_;
   std::unique_ptr<StepSampler> sampler_;
   std::unique_ptr<Loader> loader_;
+  std::uint64_t seed_;
   std::int64_t global_batch_, pass_size_, smallest_pass_ = 0;
   int parts_;     ///< shares of this rank; a pass holds samples of one
   bool replays_;  ///< PyTorch's draws: an epoch is read from its beginning

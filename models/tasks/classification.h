@@ -34,6 +34,9 @@ class Classification final : public Task {
   Tensors inputs(const BatchTensors& batch) const override;
   Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override;
   OutputKind output_kind() const override { return OutputKind::logits; }
+  const Field* predicted_field(std::span<const Field> fields) const override {
+    return find_field(fields, kLabelField);
+  }
   /// Sums: the loss, right guesses.
   void add_up(const Tensors& outputs, const BatchTensors& batch, double units,
               std::span<double> sums) const override;

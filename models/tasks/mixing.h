@@ -57,6 +57,9 @@ class MixedSource final : public Source {
   bool has_bytes(std::size_t field) const noexcept override {
     return field + 1 < fields_.size() && samples_->has_bytes(field);
   }
+  std::optional<PixelNumbers> pixel_numbers(std::size_t field) const noexcept override {
+    return samples_->pixel_numbers(field);
+  }
 
  private:
   Mixture draw(KeyedGenerator& generator) const;

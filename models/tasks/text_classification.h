@@ -33,6 +33,9 @@ class TextClassification final : public Task {
   }
   std::optional<PublishedFormat> published_format(std::span<const Field> fields) const override;
   OutputKind output_kind() const override { return OutputKind::logits; }
+  const Field* predicted_field(std::span<const Field> fields) const override {
+    return classes_.predicted_field(fields);
+  }
   void add_up(const Tensors& outputs, const BatchTensors& batch, double units,
               std::span<double> sums) const override {
     classes_.add_up(outputs, batch, units, sums);

@@ -1,7 +1,9 @@
 // The data seam: samples by index, each made of named fields. Loaders, samplers and tasks see only this.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,6 +29,11 @@ struct Field {
   bool operator==(const Field&) const = default;
   /// "image float32 [3, 224, 224]"
   std::string to_string() const;
+};
+
+/// How the bytes of a picture became numbers, channel by channel: (byte / 255 - mean) / deviation.
+struct PixelNumbers {
+  std::array<float, 3> mean = {0, 0, 0}, deviation = {1, 1, 1};
 };
 
 /// Samples with random access, all of them made of the same fields. Implementations are immutable: every
@@ -79,6 +86,12 @@ class Source {
   virtual bool has_bytes(std::size_t field) const noexcept {
     static_cast<void>(field);
     return false;
+  }
+
+  /// How the field numbered `field`, an image [C, H, W], is shown to people; nothing: nobody knows. A source
+  /// made of another one hands the question on.
+  virtual std::optional<PixelNumbers> pixel_numbers(std::size_t field) const noexcept {
+    return has_bytes(field) ? std::optional(PixelNumbers()) : std::nullopt;
   }
 };
 

@@ -28,6 +28,10 @@ class RunDirectory {
   std::filesystem::path summary() const { return path_ / "summary.json"; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   std::filesystem::path logs() const { return path_ / "logs"; }
+  /// For the report: the first training pictures; the confusion matrix and worst mistakes of the last
+  /// evaluation.
+  std::filesystem::path batch() const { return path_ / "batch.json"; }
+  std::filesystem::path evaluation() const { return path_ / "evaluation.json"; }
   std::filesystem::path report() const { return path_ / "report.html"; }
 
   /// Write JSON text (nlohmann's dump(2)) as config.json or summary.json, atomically. Throw SystemError.

@@ -56,6 +56,22 @@ def trained(run, lr, scale):
                    "dtrain: rank 0: rank 0 of 2, pid 12, cpu (oneDNN), backend tcp\n")
 
 
+# 256 x 32 pixels, eight colours from black to white, as a JPEG.
+SHEET = ("/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDABsSFBcUERsXFhceHBsgKEIrKCUlKFE6PTBCYFVlZF9VXVtqeJmBanGQc1tdhbWGkJ6jq62rZ4C8yb"
+         "qmx5moq6T/wAALCAAgAQABAREA/8QAFwABAQEBAAAAAAAAAAAAAAAAAAQHBv/EABQQAQAAAAAAAAAAAAAAAAAAAAD/2gAIAQEAAD8A5kBWAqAV"
+         "gKwFQCsBWAzQBWAqAVgKwFQCsBWAzQBWAqAVgKwFQCsBWAzQBWAqAVgKwFQCsBWA/9k=")
+
+
+def samples(run):
+    """Sixteen classes of which two are confused, and a sheet of pictures for the mistakes."""
+    classes = [f"{name} number {i}" for i, name in enumerate(["animals", "plants", "household", "town", "vehicles", "x", "a name that is rather long for a class", "food"] * 2)]
+    confusion = [[i, i, 30 + i] for i in range(16)] + [[0, 3, 12], [5, 1, 1]]
+    sheet = {"image": "data:image/jpeg;base64," + SHEET, "columns": 8, "cell": [32, 32], "size": [28, 28]}
+    mistakes = [{"sample": 100 + i, "label": i % 16, "predicted": 3, "probability": 0.001 * i} for i in range(8)]
+    write_json(run, "evaluation.json", {"epoch": 3, "step": 400, "classes": classes, "confusion": confusion, "mistakes": mistakes, "sheet": sheet})
+    write_json(run, "batch.json", {"sheet": sheet, "samples": [{"sample": i, "label": classes[i]} for i in range(8)]})
+
+
 def odd_ones(folder):
     for name in ("empty", "one", "broken", "live"):
         os.makedirs(os.path.join(folder, name))
@@ -63,6 +79,7 @@ def odd_ones(folder):
     write_lines(os.path.join(folder, "one"), [step(1, 0.1, 1.7e9)])
     broken = os.path.join(folder, "broken")
     write_json(broken, "config.json", config(0.1, note=("<img src=x onerror=\"fail('broken out')\"></script><script>fail('out')</script>", "command line")))
+    write_json(broken, "batch.json", {"sheet": {"image": "https://example.org/x.jpg"}, "samples": []})
     nothing = {**step(3, 0.1, 1.7e9), "loss": None}
     write_lines(broken, [step(1, 0.1, 1.7e9), "not json", step(2, 0.1, 1.7e9), nothing, step(4, 0.1, 1.7e9), step(5, 0.1, 1.7e9), '{"event":"step",'])
     live = os.path.join(folder, "live")
@@ -77,6 +94,7 @@ def main():
             time.sleep(0.01)
         return
     trained(os.path.join(sys.argv[1], "good"), 0.1, 1.0)
+    samples(os.path.join(sys.argv[1], "good"))
     trained(os.path.join(sys.argv[1], "other"), 0.05, 1.3)
     odd_ones(sys.argv[1])
 

@@ -57,7 +57,7 @@ cd "$work/runs"
 # --- one run
 "$bin/dtrain" report good >/dev/null
 good=$(looked_over "$work/runs/good/report.html")
-browse good "$good" 2050
+browse good "$good" 3100
 expect_layout good
 python3 "$here/check_page.py" "$work/good.html" loss accuracy rate memory learning_rate epochs phases
 expect good '<tspan|class="x name"[^>]*>step<' "a name of the axis"
@@ -67,8 +67,11 @@ expect good '>Images per second<' "human names"
 expect good '>--lr<' "the options that were changed"
 expect good 'Started 2 times' "how often it was started"
 refuse good 'samples_per_second</' "raw keys"
-browse good-dark "$good" 2050 --blink-settings=preferredColorScheme=0
-browse good-narrow "$good" 2600 --window-size=420,2600
+expect good '<use href="#batch-sheet"' "the first pictures"
+expect good '<use href="#mistakes-sheet"' "the worst mistakes"
+expect good 'title="12 of 42 of animals number 0 predicted as town number 3"' "a confusion of classes"
+browse good-dark "$good" 3100 --blink-settings=preferredColorScheme=0
+browse good-narrow "$good" 4000 --window-size=420,4000
 expect_layout good-narrow
 
 # --- what it says, by the page's own functions
@@ -88,6 +91,7 @@ expect_layout compared
 python3 "$here/check_page.py" "$work/compared.html" loss accuracy rate memory
 expect compared 'data-name="good" data-points="400"' "the curve of the first run"
 expect compared 'data-name="other" data-points="400"' "the curve of the second"
+refuse compared '<use href="#batch-sheet"' "pictures of one of several runs"
 expect compared '>--lr<' "the option that differs"
 expect compared 'class="number best"' "which of them is best"
 
@@ -102,6 +106,7 @@ done
 expect empty 'No step was recorded' "a word that there is nothing"
 expect one '<circle' "a dot for the only step"
 expect broken '2 of 7 lines of metrics.jsonl could not be read' "what was left out"
+expect broken 'batch.json: expected a picture as data of a page' "that no picture is loaded from elsewhere"
 expect broken '&lt;img src=x onerror=' "the option as text"
 refuse broken '<img' "markup from the files"
 

@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/sampler.h"
+#include "training/engine/confusion_counter.h"
 
 namespace dtrain {
 
@@ -49,7 +50,9 @@ Evaluation evaluate(const Task& task, const std::function<Tensors(const Tensors&
 
   const TimePoint start = steady_clock().now();
   const std::size_t counted = task.sum_count();
-  std::vector<double> sums(counted + 2);  // the task's, then samples and units
+  const Field* const predicted = task.predicted_field(source->fields());
+  ConfusionCounter confusion(predicted, communicator.rank(), communicator.size());
+  std::vector<double> sums(counted + 2 + confusion.sum_count());  // the task's; samples and units; confusion
   double &samples = sums[counted], &units = sums[counted + 1];
   std::int64_t batches = 0;
   Tensors last;
@@ -62,7 +65,9 @@ Evaluation evaluate(const Task& task, const std::function<Tensors(const Tensors&
     if (options.counts && counted_here) {
       const double here = task.units(*batch);
       // A batch without units has no mean to add.
-      if (here > 0) task.add_up(in_full_precision(outputs), tensors, here, std::span(sums).first(counted));
+      const Tensors full = in_full_precision(outputs);
+      if (here > 0) task.add_up(full, tensors, here, std::span(sums).first(counted));
+      if (confusion.counts()) confusion.add(full.front(), tensors[predicted->name], batch->indices);
       samples += static_cast<double>(batch->size());
       units += here;
     } else if (device->runs_ahead()) {
@@ -72,6 +77,7 @@ Evaluation evaluate(const Task& task, const std::function<Tensors(const Tensors&
   if (options.together) {
     for (; batches < most_batches(source->size(), options); ++batches) network(last);
   }
+  confusion.write(std::span(sums).subspan(counted + 2));
   // A rank that is slower than this one, be it by half, is no lost one.
   const Duration own = steady_clock().now() - start;
   communicator
@@ -85,6 +91,7 @@ Evaluation evaluate(const Task& task, const std::function<Tensors(const Tensors&
   }
   Evaluation found = task.evaluation(std::span(sums).first(counted), static_cast<std::int64_t>(samples));
   found.samples = static_cast<std::int64_t>(samples);
+  if (confusion.counts()) found.confusion = confusion.read(std::span(sums).subspan(counted + 2));
   return found;
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/error.h"
 #include "runtime/base/files/durable_file.h"
 #include "runtime/data/formats/text.h"
 #include "runtime/metrics/memory.h"
@@ -194,9 +195,10 @@ void RunLogger::phases(std::int64_t step, const PhaseComparison& compared) {
 }
 
 // At the end of an epoch and in the middle of one alike: the epoch the last step belonged to.
-void RunLogger::evaluation(const Evaluation& evaluation, const RunProgress& at) {
+void RunLogger::evaluation(const Evaluation& evaluation, const Task& task, const RunProgress& at) {
   evaluation_ = evaluation;
   if (sinks_) post_evaluation(evaluation, at);
+  if (sinks_ && evaluation.confusion) post_confusion(*evaluation.confusion, task, at);
   rate_since_ = epoch_since_ = steady_clock().now();
   rate_samples_ = 0;
   context_.clock.skip();
@@ -232,6 +234,32 @@ void RunLogger::post_evaluation(const Evaluation& evaluation, const RunProgress&
   post([sinks = sinks_.get(), record] { sinks->metrics.write(record); });
   post_points(std::move(points), at.step, unix_seconds());
   post([sinks = sinks_.get(), text] { sinks->progress.result(text); });
+}
+
+// A picture that cannot be read is no reason to stop: the evaluation's numbers are recorded.
+void RunLogger::post_confusion(const Confusion& confusion, const Task& task, const RunProgress& at) {
+  const std::span<const Field> fields = test_->fields();
+  const auto image = static_cast<std::size_t>(&input_field(task, fields) - fields.data());
+  const EvaluatedAt evaluated{at.last_epoch(), at.step};
+  post([sinks = sinks_.get(), confusion, evaluated, source = test_, image,
+        label = *task.predicted_field(fields), timeout = context_.config.collective_timeout,
+        &log = context_.log] {
+    std::string text;
+    try {
+      text = evaluation_json(confusion, evaluated, {source, label, image}, Deadline::after(timeout));
+    } catch (const Error& error) {
+      log.write(LogLevel::warning, fmt::format("the report does not show the mistakes: {}", error.what()));
+      return;
+    }
+    replace_file(sinks->run.evaluation(), text);
+  });
+}
+
+void RunLogger::fed(FedPictures pictures) {
+  if (!sinks_) return;
+  post([sinks = sinks_.get(), pictures = std::move(pictures)] {
+    if (const std::string text = batch_json(pictures); !text.empty()) replace_file(sinks->run.batch(), text);
+  });
 }
 
 void RunLogger::samples(std::span<const std::int64_t> indices, const RunProgress& at) {

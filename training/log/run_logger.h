@@ -14,6 +14,7 @@
 #include "runtime/metrics/run_directory.h"
 #include "runtime/metrics/step_clock.h"
 #include "training/engine/step_reports.h"
+#include "training/log/pictures.h"
 #include "training/log/run_progress.h"
 #include "training/log/run_records.h"
 #include "training/log/spike_detector.h"
@@ -49,8 +50,12 @@ class RunLogger {
                  std::int64_t resumed_step);
   /// Nothing is recorded any more.
   void stop_recording();
-  /// What a step's samples are called in the log of a batch: places in the files behind `train`.
-  void name_samples(std::shared_ptr<const Source> train) { train_ = std::move(train); }
+  /// What a step's samples are called in the log of a batch: places in the files behind `train`. `test` is
+  /// where the pictures of a classifier's mistakes are read from.
+  void name_samples(std::shared_ptr<const Source> train, std::shared_ptr<const Source> test) {
+    train_ = std::move(train);
+    test_ = std::move(test);
+  }
   /// Opens this rank's logs in the run's folder, where it can be seen from here. `line` is the log's first.
   void open_logs(const std::filesystem::path& logs, const std::string& line);
 
@@ -58,7 +63,9 @@ class RunLogger {
   void begin(const RunProgress& at);
   /// The step of `report` is over; `at` is where the run is.
   void step(StepReport report, const RunProgress& at);
-  void evaluation(const Evaluation& evaluation, const RunProgress& at);
+  void evaluation(const Evaluation& evaluation, const Task& task, const RunProgress& at);
+  /// The first training pictures, for the report.
+  void fed(FedPictures pictures);
   /// What the task showed of the network after the last step.
   void shown(const std::string& text, const RunProgress& at);
   /// Where the time of all ranks went in the steps up to `step`.
@@ -99,6 +106,7 @@ class RunLogger {
   void post_progress(const StepRecord& record, const RunProgress& at);
   void post_step(StepRecord record);
   void post_evaluation(const Evaluation& evaluation, const RunProgress& at);
+  void post_confusion(const Confusion& confusion, const Task& task, const RunProgress& at);
   void note_first_step();
   void dump_batch(std::int64_t step, double loss, std::optional<double> median, const RunProgress& at);
   void end_epoch(const StepRecord& last, TimePoint now);
@@ -109,9 +117,9 @@ class RunLogger {
   std::unique_ptr<Sinks> sinks_;  ///< rank 0 only; written by the writer's thread
   BackgroundWriter writer_;
   SpikeDetector spikes_;
-  std::shared_ptr<const Source> train_;  ///< null: not told
-  std::filesystem::path logs_;           ///< empty where the run's folder cannot be seen from here
-  std::ofstream samples_log_;            ///< open with --log-samples
+  std::shared_ptr<const Source> train_, test_;  ///< null: not told
+  std::filesystem::path logs_;                  ///< empty where the run's folder cannot be seen from here
+  std::ofstream samples_log_;                   ///< open with --log-samples
   TimePoint started_, rate_since_, epoch_since_;
   bool epoch_whole_ = true;  ///< this start trains all of the current epoch
   std::int64_t rate_samples_ = 0, samples_done_ = 0;

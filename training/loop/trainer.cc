@@ -67,7 +67,7 @@ Trainer::Trainer(const TrainConfig& config, const TrainerEnvironment& environmen
         fmt::format("--sample-every: expected a task that can show a sample (a language model), got {}",
                     env_.task.name()));
   check_same_data(data_.fingerprint(), env_.communicator, start_deadline());
-  logger_.name_samples(data_.shared_train());
+  logger_.name_samples(data_.shared_train(), data_.test());
   engine_.prepare(factory(), data_.train().fields(), start_deadline());
   try {
     resume();
@@ -245,6 +245,7 @@ bool Trainer::train_epoch() {
     const bool ahead =
         engine_.runs_ahead() && !progress_.finished() && progress_.step > progress_.resumed_from + 1;
     take_reports(ahead ? kStepsAhead : 0);
+    if (progress_.step == 1 && is_root()) show_fed();
     checkpoints_.saver().poll();
     watch_over_peers();
     if (config_.sample_every > 0 && progress_.step % config_.sample_every == 0) show();
@@ -361,7 +362,13 @@ void Trainer::evaluate() {
   const Evaluation found = engine_.evaluate(data_.test(), config_.batch.per_worker);
   divergence_.check(found, progress_);
   progress_.evaluated_step = progress_.step;
-  logger_.evaluation(found, progress_);
+  logger_.evaluation(found, env_.task, progress_);
+}
+
+// The first training pictures, read a second time so that no step waits for them.
+void Trainer::show_fed() {
+  const SpanScope span(env_.tracer.spans(), "sample", "phase");
+  if (auto fed = data_.first_fed(env_.task, env_.device, deadline())) logger_.fed(std::move(*fed));
 }
 
 void Trainer::show() {

@@ -53,6 +53,7 @@ class Trainer {
 
   // Evaluation and saving
   void evaluate();
+  void show_fed();
   void show();
   void save_checkpoint();
   void write(RankState parts);

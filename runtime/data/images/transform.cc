@@ -12,22 +12,19 @@
 namespace dtrain {
 namespace {
 
-constexpr std::array kMean = {0.485F, 0.456F, 0.406F}, kDeviation = {0.229F, 0.224F, 0.225F};
-
 /// A number for each byte of each channel.
 using NumberTable = std::array<std::array<float, 256>, 3>;
 
-NumberTable make_numbers() {
+NumberTable make_numbers(const PixelNumbers& numbers) {
   NumberTable table;
   for (std::size_t c = 0; c < table.size(); ++c) {
     for (std::size_t byte = 0; byte < table[c].size(); ++byte)
-      table[c][byte] = (static_cast<float>(byte) / 255.0F - kMean[c]) / kDeviation[c];
+      table[c][byte] = (static_cast<float>(byte) / 255.0F - numbers.mean[c]) / numbers.deviation[c];
   }
   return table;
 }
 
-void write_numbers(const PictureView& pixels, bool mirrored, const View& image) {
-  static const NumberTable numbers = make_numbers();
+void write_numbers(const PictureView& pixels, bool mirrored, const NumberTable& numbers, const View& image) {
   const std::int64_t step = mirrored ? -image.strides[2] : image.strides[2];
   for (std::int64_t c = 0; c < 3; ++c) {
     const auto& table = numbers[static_cast<std::size_t>(c)];
@@ -85,8 +82,9 @@ PictureSize with_short_side(PictureSize size, int short_side) {
 
 }  // namespace
 
-PictureTransform::PictureTransform(int size, int resize, const Augmentation& augmentation)
-    : size_(size), resize_(resize), augmentation_(augmentation) {
+PictureTransform::PictureTransform(int size, int resize, const Augmentation& augmentation,
+                                   const PixelNumbers& numbers)
+    : size_(size), resize_(resize), augmentation_(augmentation), numbers_(make_numbers(numbers)) {
   if (size < 1 || resize < size) {
     throw UsageError(fmt::format(
         "pictures: expected a size of at least 1 and a short side of at least that, got {} and {}", size,
@@ -129,9 +127,9 @@ void PictureTransform::apply(PictureDecoder& picture, Words& words, const View& 
     Picture& changed = scratch().changed;
     copy(seen, mirrored, changed);
     change(changed, words);
-    write_numbers(changed.view(), false, image);
+    write_numbers(changed.view(), false, numbers_, image);
   } else {
-    write_numbers(seen, mirrored, image);
+    write_numbers(seen, mirrored, numbers_, image);
   }
   if (augmentation_.erase > 0)
     erase(draws::random_erasing(words, {size_, size_}, augmentation_.erase), image);

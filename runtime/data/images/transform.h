@@ -1,23 +1,30 @@
 // What is made of a picture before a network sees it: torchvision's transforms with Pillow's numbers.
 #pragma once
 
+#include <array>
+
 #include "runtime/base/keyed_random.h"
 #include "runtime/base/random.h"
 #include "runtime/data/images/augmentation.h"
 #include "runtime/data/images/decode.h"
+#include "runtime/data/source.h"
 #include "runtime/device/view.h"
 
 namespace dtrain {
+
+/// The means and deviations of the data set ImageNet.
+inline constexpr PixelNumbers kImageNetNumbers = {{0.485F, 0.456F, 0.406F}, {0.229F, 0.224F, 0.225F}};
 
 /// From a picture to image float32 [3, size, size]; immutable, shared by any number of threads.
 class PictureTransform {
  public:
   /// Without a random crop the short side becomes `resize` pixels (Resize) and the
   /// middle is cut out (CenterCrop). Throws UsageError unless 1 <= size <= resize.
-  PictureTransform(int size, int resize, const Augmentation& augmentation);
+  PictureTransform(int size, int resize, const Augmentation& augmentation,
+                   const PixelNumbers& numbers = kImageNetNumbers);
 
-  /// Decodes what is needed of the picture and writes (value / 255 - mean) / deviation of each channel of the
-  /// data set ImageNet into `image`, f32 [3, size, size] of any strides. Draws as torchvision does, in its
+  /// Decodes what is needed of the picture and writes (value / 255 - mean) / deviation of each channel into
+  /// `image`, f32 [3, size, size] of any strides. Draws as torchvision does, in its
   /// order (draws.h). Throws as PictureDecoder::decode.
   void operator()(PictureDecoder& picture, KeyedGenerator& generator, const View& image) const;
   void operator()(PictureDecoder& picture, Generator& generator, const View& image) const;
@@ -31,6 +38,7 @@ class PictureTransform {
 
   int size_, resize_;
   Augmentation augmentation_;
+  std::array<std::array<float, 256>, 3> numbers_;  ///< of each byte of each channel
 };
 
 }  // namespace dtrain

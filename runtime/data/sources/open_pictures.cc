@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runtime/base/error.h"
+#include "runtime/base/options.h"
 #include "runtime/data/images/files/picture_source.h"
 #include "runtime/data/sources/open_files.h"
 #include "runtime/data/sources/source_spec.h"
@@ -68,11 +69,29 @@ class PictureSplits {
   OpenPictureOptions how_;
 };
 
+/// mean=0.5, or mean=0.5+0.4+0.4: of all channels, or red, green and blue.
+void take_numbers(SourceSpec& spec, std::string_view name, bool above_zero, std::array<float, 3>& numbers) {
+  const std::vector<std::string> texts = spec.take_list(name);
+  if (texts.empty()) return;
+  for (std::size_t c = 0; c < numbers.size(); ++c) {
+    const auto number = parse_real(texts[std::min(c, texts.size() - 1)]);
+    if ((texts.size() != 1 && texts.size() != numbers.size()) || !number || *number < 0 || *number > 1 ||
+        (above_zero && *number == 0)) {
+      spec.refuse(fmt::format("{}=X or {}=RED+GREEN+BLUE, each {} and at most 1", name, name,
+                              above_zero ? "above 0" : "at least 0"),
+                  fmt::format("{}", fmt::join(texts, "+")));
+    }
+    numbers[c] = static_cast<float>(*number);
+  }
+}
+
 PictureOptions take_options(SourceSpec& spec) {
   PictureOptions options;
   options.size = static_cast<int>(spec.take_integer("size", 1, kMostPixels, options.size));
   options.resize =
       static_cast<int>(spec.take_integer("resize", options.size, kMostPixels, default_resize(options.size)));
+  take_numbers(spec, "mean", false, options.numbers.mean);
+  take_numbers(spec, "deviation", true, options.numbers.deviation);
   return options;
 }
 
@@ -86,7 +105,7 @@ struct PictureRequest {
 /// Takes what is left of `spec`; `known` lists the settings of its kind alone.
 PictureRequest take_request(SourceSpec& spec, std::string_view known) {
   PictureRequest request{take_options(spec), spec.take("test"), HoldOut::take(spec)};
-  spec.finish(fmt::format("size=N, resize=N, {}, split=SHARE or split-seed=N", known));
+  spec.finish(fmt::format("size=N, resize=N, mean=X, deviation=X, {}, split=SHARE or split-seed=N", known));
   if (!request.test && request.hold_out.share == 0) request.hold_out.share = kDefaultShare;
   request.hold_out.check(spec, request.test.has_value());
   return request;

@@ -37,6 +37,9 @@ class SubsetSource final : public Source {
   }
   bool in_memory() const noexcept override { return source_->in_memory(); }
   bool has_bytes(std::size_t field) const noexcept override { return source_->has_bytes(field); }
+  std::optional<PixelNumbers> pixel_numbers(std::size_t field) const noexcept override {
+    return source_->pixel_numbers(field);
+  }
 
  private:
   std::string name_;

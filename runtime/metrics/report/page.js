@@ -34,12 +34,13 @@ function liveLine() {
 function render() {
   const { runs, live } = page.data, several = runs.length > 1;
   page.charts = chartsOf(runs, page.axis);
-  const empty = page.charts.length === 0;
+  const empty = page.charts.length === 0, pictures = several ? [] : picturesOf(runs[0]);
   const elements = [...(several ? headOfSeveral(runs, live) : headOfOne(runs[0], live)), ...notesOf(runs),
     several ? null : tiles(runs[0]),
     html("div", { class: "bar" }, liveLine(), empty ? null : axisSwitch()),
     empty ? html("p", { class: "note" }, live ? "No step has been recorded yet. The pictures appear with the first one."
       : "No step was recorded: there is nothing to draw.") : html("div", { class: "charts" }, ...page.charts.map((chart) => chart.figure)),
+    ...pictures.length > 0 ? [html("h2", {}, "Samples"), html("div", { class: "samples" }, ...pictures)] : [],
     html("h2", {}, "Numbers"),
     several ? html("div", { style: "display:grid;gap:16px" }, ...tablesOfSeveral(runs).filter((one) => one))
       : html("div", { class: "columns" }, ...tablesOfOne(runs[0]).filter((one) => one))];

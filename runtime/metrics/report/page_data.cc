@@ -117,7 +117,8 @@ ordered_json object_json(const std::string& text) {
   return text.empty() ? ordered_json() : ordered_json::parse(text);
 }
 
-ordered_json run_json(const RunFollower& run, const std::string& name, std::size_t most) {
+/// Pictures only of a run `alone` in the page.
+ordered_json run_json(const RunFollower& run, const std::string& name, std::size_t most, bool alone) {
   const RunMetrics& metrics = run.metrics();
   const RunReport& report = run.report();
   ordered_json json = {{"name", name},
@@ -141,6 +142,8 @@ ordered_json run_json(const RunFollower& run, const std::string& name, std::size
   json["epochs_left_out"] = metrics.epochs.size() - json["epochs"].size();
   json["shown"] = ordered_json::array();
   for (const auto& [step, text] : metrics.shown) json["shown"].push_back({{"step", step}, {"text", text}});
+  json["batch"] = object_json(alone ? report.batch : "");
+  json["evaluation"] = object_json(alone ? report.evaluation : "");
   json["phases"] = phases_json(metrics.phases.empty() ? report.traced : metrics.phases);
   return json;
 }
@@ -179,7 +182,8 @@ std::string page_data(std::span<const RunFollower> runs, bool live) {
   const std::size_t most =
       std::clamp(kPointsOfAll / std::max<std::size_t>(runs.size(), 1), kFewestPoints, kMostPoints);
   ordered_json page = {{"live", live}, {"runs", ordered_json::array()}};
-  for (std::size_t i = 0; i < runs.size(); ++i) page["runs"].push_back(run_json(runs[i], names[i], most));
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    page["runs"].push_back(run_json(runs[i], names[i], most, runs.size() == 1));
   std::string text = page.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   // Nothing in it may end the element it stands in, or begin a comment there.
   std::string safe;

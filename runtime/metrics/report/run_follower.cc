@@ -11,6 +11,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
 #include "runtime/base/fd.h"
+#include "runtime/metrics/report/pictures.h"
 #include "runtime/metrics/report/read_file.h"
 #include "runtime/metrics/report/trace_phases.h"
 
@@ -41,14 +42,15 @@ std::string stamp(const fs::path& path) {
                      status.st_mtim.tv_nsec);
 }
 
-/// object_in() of the file at `path`; where it is not what it should be, a note and nothing.
-std::string object_at(const fs::path& path, std::vector<std::string>& notes) {
+/// What `read` makes of the file at `path`; where it is not what it should be, a note and nothing.
+std::string text_at(const fs::path& path, std::vector<std::string>& notes,
+                    std::string (*read)(const std::string& text, const std::string& path) = object_in) {
   const auto text = read_if_there(path, kLargestFile);
   if (!text) return {};
   try {
-    return object_in(*text, path.string());
+    return read(*text, path.string());
   } catch (const DataError& error) {
-    notes.push_back(fmt::format("{} Its numbers are left out.", error.what()));
+    notes.push_back(fmt::format("{} What it says is left out.", error.what()));
     return {};
   }
 }
@@ -105,15 +107,18 @@ bool RunFollower::read_metrics() {
 
 void RunFollower::read_facts() {
   report_ = {};
-  report_.config = object_at(run_.config(), report_.notes);
-  report_.summary = object_at(run_.summary(), report_.notes);
+  report_.config = text_at(run_.config(), report_.notes);
+  report_.summary = text_at(run_.summary(), report_.notes);
+  report_.batch = text_at(run_.batch(), report_.notes, shown_batch);
+  report_.evaluation = text_at(run_.evaluation(), report_.notes, shown_evaluation);
   report_.traced = trace_phases(run_.path());
   report_.log = logs_of(run_);
 }
 
 bool RunFollower::poll() {
   bool changed = read_metrics();
-  std::string now = stamp(run_.config()) + stamp(run_.summary());
+  std::string now =
+      stamp(run_.config()) + stamp(run_.summary()) + stamp(run_.batch()) + stamp(run_.evaluation());
   for (int rank = 0; rank < kMostLogs; ++rank) {
     now += stamp(run_.logs() / fmt::format("rank-{}.log", rank));
     now += stamp(run_.path() / fmt::format("trace-rank{}.json", rank));

@@ -14,8 +14,9 @@ namespace dtrain {
 
 /// All that a page shows of a run.
 struct RunReport {
-  std::string config, summary;  ///< object_in() of the files; empty where there is none
-  PhaseTimes traced;            ///< of the traces
+  std::string config, summary;    ///< object_in() of the files; empty where there is none
+  std::string batch, evaluation;  ///< shown_batch(), shown_evaluation(); empty where there is none
+  PhaseTimes traced;              ///< of the traces
   LogFacts log;
   std::vector<std::string> notes;  ///< what could not be read, in sentences
 };

@@ -176,6 +176,71 @@ function chartsOf(runs, axis) {
   return phases ? drawn.concat(phases) : drawn;
 }
 
+// ---- what the network sees and predicts
+
+// Picture i of a sheet: a window on the one image, which stands in the page once.
+function tile(sheet, i, id, ...words) {
+  const [width, height] = sheet.size, [across, down] = sheet.cell;
+  const window = svg("svg", { viewBox: `${i % sheet.columns * across} ${Math.floor(i / sheet.columns) * down} ${width} ${height}`, "aria-hidden": "true" },
+    svg("use", { href: "#" + id }));
+  return html("div", { class: "shot" + (width < 64 ? " coarse" : "") }, html("div", {}, window), ...words);
+}
+
+function sheetImage(sheet, id, count) {
+  const [across, down] = sheet.cell;
+  const image = svg("image", { id, href: sheet.image, width: sheet.columns * across, height: Math.ceil(count / sheet.columns) * down });
+  return svg("svg", { width: 0, height: 0, style: "position:absolute;width:0", "aria-hidden": "true" }, image);
+}
+
+function batchCard({ batch }) {
+  if (!batch) return null;
+  const shots = batch.samples.map((one, i) => tile(batch.sheet, i, "batch-sheet", html("span", { title: `sample ${one.sample}` }, one.label === undefined ? "" : one.label)));
+  return html("section", { class: "card table wide", "data-table": "First training pictures" }, html("h3", {}, "First training pictures"),
+    sheetImage(batch.sheet, "batch-sheet", shots.length), html("div", { class: "shots" }, ...shots),
+    html("p", { class: "soft small" }, "Rank 0, first step: the pictures as the network sees them, augmented, with their labels."));
+}
+
+function mistakesCard({ evaluation }) {
+  if (!evaluation || evaluation.mistakes.length === 0) return null;
+  const { sheet, mistakes } = evaluation, title = "Worst mistakes";
+  const note = html("p", { class: "soft small" }, `Evaluation after epoch ${evaluation.epoch + 1}: the samples whose labels the network finds least probable. `
+    + "The number is the sample's index in the data set. Look for wrong labels among them.");
+  if (!sheet) {
+    const rows = mistakes.map((one) => html("tr", {}, html("td", {}, one.label), html("td", {}, one.predicted),
+      html("td", { class: "number" }, percentText(one.probability)), html("td", { class: "number" }, String(one.sample))));
+    const head = html("tr", {}, html("th", {}, "Label"), html("th", {}, "Predicted"), html("th", { class: "number" }, "Probability of the label"), html("th", { class: "number" }, "Sample"));
+    const made = table(title, head, rows);
+    made.append(note);
+    return made;
+  }
+  const shots = mistakes.map((one, i) => tile(sheet, i, "mistakes-sheet", html("span", { title: one.predicted }, one.predicted),
+    html("span", { class: "soft", title: one.label }, "label " + one.label), html("span", { class: "soft" }, `${percentText(one.probability)}, ${one.sample}`)));
+  return html("section", { class: "card table wide", "data-table": title }, html("h3", {}, title), sheetImage(sheet, "mistakes-sheet", shots.length),
+    html("div", { class: "shots" }, ...shots), note);
+}
+
+function confusionCard({ evaluation }) {
+  if (!evaluation || (!evaluation.matrix && evaluation.confused.length === 0)) return null;
+  const samples = `Evaluation after epoch ${evaluation.epoch + 1}, ${valueText(evaluation.samples)} samples.`;
+  if (!evaluation.matrix) {
+    const rows = evaluation.confused.map((one) => html("tr", {}, html("td", {}, one.label), html("td", {}, one.predicted), html("td", { class: "number" }, `${one.count} of ${one.of}`)));
+    return table("Confused most often", html("tr", {}, html("th", {}, "Label"), html("th", {}, "Predicted"), html("th", { class: "number" }, "Samples")), rows, samples);
+  }
+  const names = evaluation.classes, sums = evaluation.matrix.map((row) => row.reduce((sum, count) => sum + count, 0));
+  const cell = (label, predicted) => {
+    const count = evaluation.matrix[label][predicted], share = sums[label] === 0 ? 0 : count / sums[label];
+    const color = `color-mix(in srgb, var(${label === predicted ? "--c2" : "--c1"}) ${(share * 100).toFixed(1)}%, transparent)`;
+    return html("td", { class: share > 0.6 ? "strong" : "", style: `background:${color}`, title: `${count} of ${sums[label]} of ${names[label]} predicted as ${names[predicted]}` }, count === 0 ? "" : String(count));
+  };
+  const head = html("tr", {}, html("th", {}, "Label \\ predicted"), ...names.map((name) => html("th", { class: "turned" }, html("span", { title: name }, name))), html("th", { class: "number" }, "Right"));
+  const rows = names.map((name, label) => html("tr", {}, html("th", { title: name }, name), ...names.map((_, predicted) => cell(label, predicted)),
+    html("td", { class: "number" }, sums[label] === 0 ? "–" : percentText(evaluation.matrix[label][label] / sums[label]))));
+  return html("section", { class: "card table wide", "data-table": "Confusion" }, html("h3", {}, "Confusion matrix"),
+    html("div", { class: "scroll" }, html("table", { class: "confusion" }, html("thead", {}, head), html("tbody", {}, ...rows))), html("p", { class: "soft small" }, samples + " Colours show shares of a row."));
+}
+
+const picturesOf = (run) => [batchCard(run), confusionCard(run), mistakesCard(run)].filter((one) => one);
+
 // ---- tables
 
 function table(title, head, rows, note) {

@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 
 #include "runtime/base/error.h"
+#include "runtime/base/random.h"
+#include "runtime/data/images/contact_sheet.h"
 #include "runtime/data/images/files/picture_source.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/sources/open_source.h"
@@ -200,6 +203,61 @@ TEST(AugmentedData, MustBePictures) {
                             {.data_dir = "", .augment = augmentation_named("imagenet")});
               }),
               AllOf(HasSubstr("augment"), HasSubstr("imagenet"), HasSubstr("synthetic")));
+}
+
+TEST_F(Pictures, AreNormalisedAsAsked) {
+  add_ten();
+  const auto plain = open(".,size=8").train;
+  const auto other = open(".,size=8,mean=0.5,deviation=0.25+0.5+1").train;
+  EXPECT_EQ(plain->pixel_numbers(0)->mean, kImageNetNumbers.mean);
+  EXPECT_EQ(other->pixel_numbers(0)->deviation, (std::array<float, 3>{0.25F, 0.5F, 1}));
+  const auto expected = test::image(*plain, 0), found = test::image(*other, 0);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const std::size_t c = i / 64;
+    const float share = expected[i] * kImageNetNumbers.deviation[c] + kImageNetNumbers.mean[c];
+    EXPECT_NEAR(share, found[i] * other->pixel_numbers(0)->deviation[c] + 0.5F, 1e-6F) << i;
+  }
+  EXPECT_THAT(message_of([&] { open(".,mean=0.1+0.2"); }), HasSubstr("mean=X or mean=RED+GREEN+BLUE"));
+  EXPECT_THAT(message_of([&] { open(".,deviation=0"); }), HasSubstr("above 0"));
+}
+
+// Pictures come back from the sheet with their colours, whatever they were normalised by.
+TEST(ContactSheet, ShowsEachPictureInItsPlace) {
+  constexpr int kCount = 10, kWidth = 200, kHeight = 100;
+  const std::array<std::array<float, 3>, 3> colors = {{{1, 0, 0}, {0, 0.5F, 1}, {0.25F, 0.75F, 0.5F}}};
+  std::vector<float> values;
+  for (int i = 0; i < kCount; ++i) {
+    for (std::size_t c = 0; c < 3; ++c) {
+      const float value = (colors[static_cast<std::size_t>(i % 3)][c] - kImageNetNumbers.mean[c]) /
+                          kImageNetNumbers.deviation[c];
+      values.insert(values.end(), kWidth * kHeight, value);
+    }
+  }
+  const auto sheet = make_contact_sheet(values, {kCount, 3, kHeight, kWidth}, kImageNetNumbers, 100'000);
+  if (!sheet) GTEST_SKIP() << "dtrain was built without libjpeg-turbo";
+  EXPECT_EQ(sheet->columns, 8);
+  EXPECT_EQ(sheet->picture, (PictureSize{96, 48}));
+  EXPECT_EQ(sheet->cell, (PictureSize{96, 48}));
+  const auto decoder = open_picture({.bytes = sheet->jpeg, .path = "sheet"});
+  ASSERT_EQ(decoder->size(), (PictureSize{8 * 96, 2 * 48}));
+  Picture memory;
+  const PictureView whole = decoder->decode({0, 0, 8 * 96, 2 * 48}, memory);
+  for (int i = 0; i < kCount; ++i) {
+    const std::uint8_t* const pixel = whole.row(i / 8 * 48 + 24) + 3 * (i % 8 * 96 + 48);
+    for (std::size_t c = 0; c < 3; ++c)
+      EXPECT_NEAR(pixel[c], 255 * colors[static_cast<std::size_t>(i % 3)][c], 4) << i << ", " << c;
+  }
+}
+
+TEST(ContactSheet, IsAsSmallAsAskedForAndOfPicturesAlone) {
+  Generator generator(1);
+  std::vector<float> noise(24 * 96 * 96);
+  generator.uniform(std::span(noise), -3, 5);
+  const auto sheet = make_contact_sheet(noise, {24, 1, 96, 96}, std::nullopt, 72'000);
+  if (!sheet) GTEST_SKIP() << "dtrain was built without libjpeg-turbo";
+  EXPECT_LE(sheet->jpeg.size(), 72'000U);
+  EXPECT_FALSE(make_contact_sheet(noise, {12, 2, 96, 96}, std::nullopt, 72'000));
+  EXPECT_FALSE(make_contact_sheet(noise, {24, 9216}, std::nullopt, 72'000));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "runtime/base/error.h"
 #include "runtime/metrics/metrics_log.h"
 #include "runtime/metrics/report/metrics_reader.h"
+#include "runtime/metrics/report/pictures.h"
 #include "runtime/metrics/report/run_files.h"
 #include "runtime/metrics/report/run_follower.h"
 #include "runtime/metrics/report/thin.h"
@@ -182,6 +183,48 @@ TEST(ReportFiles, StartsAndTroublesComeFromTheLog) {
   EXPECT_THAT(facts.starts,
               ElementsAre("2 workers, cpu (oneDNN), backend tcp", "1 worker, cpu (oneDNN), backend self"));
   EXPECT_THAT(facts.troubles, ElementsAre("warning: slow"));
+}
+
+TEST(ReportFiles, AConfusionIsWholeOfFewClassesAndItsWorstOfMany) {
+  EXPECT_EQ(
+      shown_evaluation(R"({"epoch":2,"classes":["a","b"],"confusion":[[0,0,5],[0,1,2],[1,1,4]],"mistakes":)"
+                       R"([{"sample":7,"label":0,"predicted":1,"probability":0.25}],"sheet":null})",
+                       "x"),
+      R"({"epoch":2,"samples":11,"classes":["a","b"],"matrix":[[5,2],[0,4]],"confused":)"
+      R"([{"label":"a","predicted":"b","count":2,"of":7}],"mistakes":)"
+      R"([{"sample":7,"label":"a","predicted":"b","probability":0.25}],"sheet":null})");
+  std::string classes, confusion;
+  for (int i = 0; i < 1000; ++i) {
+    classes += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\"";
+    confusion += (i == 0 ? "[" : ",[") + std::to_string(i) + "," + std::to_string((i + 1) % 1000) + "," +
+                 std::to_string(i % 7 + 1) + "]";
+  }
+  const std::string many = shown_evaluation(
+      R"({"epoch":0,"classes":[)" + classes + R"(],"confusion":[)" + confusion + R"(],"mistakes":[]})", "x");
+  EXPECT_THAT(many,
+              HasSubstr(R"("classes":[],"matrix":null,"confused":[{"label":"6","predicted":"7","count":7)"));
+  EXPECT_LT(many.size(), 2000U) << "a page stays small";
+}
+
+TEST(ReportFiles, NothingButAPictureIsLoadedByAPage) {
+  const auto batch = [](const std::string& image, const char* columns = "8") {
+    return shown_batch(
+        R"({"sheet":{"image":")" + image + R"(","columns":)" + columns +
+            R"(,"cell":[96,96],"size":[96,64]},"samples":[{"sample":3,"label":"a"},{"sample":4}]})",
+        "runs/x/batch.json");
+  };
+  EXPECT_THAT(batch("data:image/jpeg;base64,/9j/4A=="),
+              HasSubstr(R"("columns":8,"cell":[96,96],"size":[96,64])"));
+  for (const char* image : {"https://example.org/x.jpg", "data:image/svg+xml;base64,AAAA",
+                            "data:image/jpeg;base64,AA\\u0022 onerror=", "javascript:0"})
+    EXPECT_THROW(batch(image), DataError) << image;
+  EXPECT_THROW(batch("data:image/jpeg;base64,AAAA", "-1"), DataError);
+  EXPECT_THAT(test::message_of([&] { batch("x"); }), HasSubstr("runs/x/batch.json"));
+  for (const char* text :
+       {"", "[]", "{", "{\"classes\":7}", "{\"classes\":[\"a\"],\"confusion\":[[0,1,2]],\"mistakes\":[]}",
+        "{\"classes\":[\"a\"],\"confusion\":[[0,0,1e999]],\"mistakes\":[]}",
+        "{\"epoch\":0,\"classes\":[\"a\"],\"confusion\":[],\"mistakes\":[{\"sample\":0,\"label\":9}]}"})
+    EXPECT_THROW(shown_evaluation(text, "x"), DataError) << text;
 }
 
 TEST(ReportTrace, PhasesAreMeansOfItsSteps) {

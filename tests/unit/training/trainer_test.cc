@@ -1,6 +1,7 @@
 // The whole trainer, alone: what it may save.
 #include "training/loop/trainer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -8,11 +9,14 @@
 #include "collectives/factory.h"
 #include "models/tasks/classification.h"
 #include "parallel/forms.h"
+#include "runtime/metrics/report/pictures.h"
 #include "tests/support/temp_dir.h"
 #include "training/options/train_flags.h"
 
 namespace dtrain {
 namespace {
+
+using testing::HasSubstr;
 
 constexpr double kMasked = -std::numeric_limits<double>::infinity();
 
@@ -69,6 +73,36 @@ TEST(Trainer, SavesAndResumesBuffersThatAreMeantToBeInfinite) {
     ASSERT_TRUE(saved);
     EXPECT_EQ(std::to_string(saved->state.step), steps);
   }
+}
+
+// What the report shows of samples is there after the first step and an evaluation.
+TEST(Trainer, KeepsPicturesForTheReport) {
+  const test::TempDir folder;
+  const Classification task("mlp", {.mixing = {.mixup = 1}});
+  const Environment environment;
+  const StopSignal stop_signal;
+  WorkerLog log("test");
+  Tracer tracer(std::nullopt, 0, log);
+  const auto communicator = make_communicator(Backend::self, {}, log);
+  const auto device = make_device("cpu");
+  const Options options = resolve_options("test", train_options(),
+                                          {"--dataset", "synthetic:3x20x24,10,64", "--batch-size", "8",
+                                           "--max-steps", "2", "--run-dir", (folder / "run").string()},
+                                          environment);
+  const TrainConfig config = make_train_config(options, task.name(), 1);
+  StepClock clock;
+  const auto strategy = make_data_parallel({*communicator, device, config.collective_timeout, {&clock}});
+  Trainer trainer(config, {task, *strategy, *communicator, device, options, environment, stop_signal, log,
+                           tracer, clock});
+  EXPECT_EQ(trainer.run(), ExitCode::ok);
+  const RunDirectory run(folder / "run");
+  const std::string evaluation = test::read_file(run.evaluation());
+  EXPECT_THAT(evaluation, HasSubstr(R"("epoch":0,"step":2,"classes":["0","1")"));
+  EXPECT_THAT(shown_evaluation(evaluation, "x"), HasSubstr(R"("samples":64)"));
+  if (!std::filesystem::exists(run.batch())) GTEST_SKIP() << "dtrain was built without libjpeg-turbo";
+  const std::string batch = shown_batch(test::read_file(run.batch()), "x");
+  EXPECT_THAT(batch, HasSubstr(R"("columns":8,"cell":[32,32],"size":[24,20])"));
+  EXPECT_THAT(test::read_file(run.report()), HasSubstr("data:image/jpeg;base64,"));
 }
 
 }  // namespace

@@ -9,7 +9,8 @@ PictureSource::PictureSource(std::string name, std::shared_ptr<const PictureFile
     : name_(std::move(name)),
       files_(std::move(files)),
       bad_(std::move(bad)),
-      transform_(options.size, options.resize, options.augmentation),
+      transform_(options.size, options.resize, options.augmentation, options.numbers),
+      numbers_(options.numbers),
       fields_(labelled_image({3, options.size, options.size},
                              static_cast<std::int64_t>(files_->classes().size()))) {
   fields_.back().value_names = files_->classes();

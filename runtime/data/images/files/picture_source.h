@@ -17,6 +17,7 @@ struct PictureOptions {
   int size = 224;    ///< of a side of the image
   int resize = 256;  ///< of the short side it is cut from where nothing is drawn
   Augmentation augmentation = {};
+  PixelNumbers numbers = kImageNetNumbers;
 };
 
 /// Samples are `image` float32 [3, size, size], normalised (PictureTransform), and `label` int64 [].
@@ -30,12 +31,16 @@ class PictureSource final : public Source {
   std::int64_t size() const noexcept override { return files_->size(); }
   std::span<const Field> fields() const noexcept override { return fields_; }
   void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override;
+  std::optional<PixelNumbers> pixel_numbers(std::size_t /*field*/) const noexcept override {
+    return numbers_;
+  }
 
  private:
   std::string name_;
   std::shared_ptr<const PictureFiles> files_;
   std::shared_ptr<BadSamples> bad_;
   PictureTransform transform_;
+  PixelNumbers numbers_;
   std::vector<Field> fields_;
 };
 
