@@ -1,12 +1,18 @@
-// Training on a folder of pictures: the same weights for any number of workers and loader threads, and what a
-// damaged file does.
+// Training on pictures: the same weights from a folder or shards, for any number of workers and loader
+// threads, and after a kill; what a damaged file does.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
+#include <sstream>
+#include <thread>
 
+#include "runtime/base/clock.h"
+#include "tests/support/json.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
@@ -56,6 +62,76 @@ TEST_F(PictureRuns, TheSameWeightsForAnyNumberOfWorkersAndThreads) {
   const RunResult result = train(run("otherwise", 1, {"--seed=1"}));
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_NE(final_weights(folder_ / "otherwise"), final_weights(folder_ / "one"));
+}
+
+// By epoch, which samples its steps took; of a step that was repeated, the last start's count.
+std::map<std::int64_t, std::vector<std::int64_t>> samples_by_epoch(const fs::path& run) {
+  struct Step {
+    std::int64_t start = -1, epoch = 0;
+    std::vector<std::int64_t> samples;
+  };
+  std::map<std::int64_t, Step> steps;
+  std::istringstream lines(read_file(run / "logs/samples-0.jsonl"));
+  for (std::string line; std::getline(lines, line);) {  // one for each micro-batch
+    const Json json = Json::parse_or_null(line);
+    if (!json.is_object()) continue;
+    Step& step = steps[json["step"].integer()];
+    if (json["start"].integer() > step.start) step = {json["start"].integer(), json["epoch"].integer(), {}};
+    const Json indices = json["indices"];
+    for (std::size_t i = 0; i < indices.size(); ++i) step.samples.push_back(indices[i].integer());
+  }
+  std::map<std::int64_t, std::vector<std::int64_t>> epochs;
+  for (const auto& [number, step] : steps)
+    epochs[step.epoch].insert(epochs[step.epoch].end(), step.samples.begin(), step.samples.end());
+  for (auto& [epoch, samples] : epochs) std::ranges::sort(samples);
+  return epochs;
+}
+
+TEST_F(PictureRuns, TheSameFromAFolderOrShardsInAnyWorldAndAfterAKill) {
+  const std::string packed = (folder_ / "packed/s").string();
+  ASSERT_EQ(test::run({program("dtrain"), "data", "pack", "--dataset",
+                       "folder:" + (folder_ / "data").string(), "--output", packed})
+                .exit_code,
+            0);
+  const std::string shards = "--dataset=shards:" + packed + "-000000.tar,size=28,split=0.8";
+  const std::vector<std::string> asked = {"--epochs=40", "--global-batch-size=4", "--virtual-workers=4"};
+  const auto of = [&](const std::string& name, int world, std::vector<std::string> more) {
+    more.insert(more.end(), asked.begin(), asked.end());
+    return run(name, world, more);
+  };
+  for (const auto& [name, world, data, threads] : {std::tuple{"one", 1, "--dataset=" + this->data(), "0"},
+                                                   {"three", 3, shards, "2"},
+                                                   {"four", 4, shards, "8"}}) {
+    const RunResult result = train(of(name, world, {data, std::string("--loader-threads=") + threads}));
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(final_weights(folder_ / name), final_weights(folder_ / "one")) << name;
+  }
+
+  // Six steps an epoch: the kill after step 10 or so falls within one, or within the next.
+  TrainingRun killed = of(
+      "killed", 1, {shards, "--loader-threads=2", "--log-samples", "--log-every=1", "--checkpoint-every=1"});
+  killed.start = Start::alone;
+  killed.options.while_running = [&](pid_t process) {
+    const auto has_begun = [&] {
+      const fs::path metrics = killed.run_dir / "metrics.jsonl";
+      return fs::exists(metrics) && std::ranges::count(read_file(metrics), '\n') >= 10;
+    };
+    for (const Deadline deadline = Deadline::after(killed.options.timeout);
+         !deadline.expired() && !has_begun();)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ::kill(process, SIGKILL);
+  };
+  EXPECT_EQ(train(killed).exit_code, 128 + SIGKILL);
+  killed.options.while_running = nullptr;
+  const RunResult resumed = train(killed);
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(final_weights(killed.run_dir), final_weights(folder_ / "one"));
+  const auto epochs = samples_by_epoch(killed.run_dir);
+  ASSERT_EQ(epochs.size(), 40U);
+  for (const auto& [epoch, samples] : epochs) {
+    EXPECT_EQ(samples.size(), 24U) << epoch;
+    EXPECT_EQ(std::ranges::adjacent_find(samples), samples.end()) << "a sample twice in epoch " << epoch;
+  }
 }
 
 TEST_F(PictureRuns, MixedBatchesAreTheSameForAnyNumberOfWorkersAndThreads) {

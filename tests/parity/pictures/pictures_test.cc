@@ -276,16 +276,51 @@ TEST(Pictures, RegionsOutsideAreRefused) {
     EXPECT_THROW(file.open()->decode(region, memory), UsageError) << region.left;
 }
 
-TEST(Pictures, MoreThanPillowDecodesAreRefusedByTheHeader) {
-  if (is_left_out("0-RGB.png")) GTEST_SKIP() << "built without libpng";
+/// `side` as a number of `count` bytes, the highest first.
+std::string big_endian(std::uint32_t side, int count) {
+  std::string bytes;
+  while (count-- > 0) bytes += static_cast<char>(side >> (8 * count));
+  return bytes;
+}
+
+/// A PNG whose header says that it has `side` rows and columns.
+std::string png_of(std::uint32_t side) {
   std::string bytes = File("0-RGB.png").bytes;
-  for (std::size_t at : {std::size_t{16}, std::size_t{20}})
-    bytes.replace(at, 4, std::string("\0\0\xea\x60", 4));
-  const std::uint32_t crc =
-      static_cast<std::uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data() + 12), 17));
-  for (std::size_t i = 0; i < 4; ++i) bytes[29 + i] = static_cast<char>(crc >> (24 - 8 * i));
-  EXPECT_THAT(test::message_of([&] { File("bomb.png", bytes).open(); }),
-              AllOf(HasSubstr("bomb.png"), HasSubstr("178956970"), HasSubstr("60000 x 60000")));
+  for (const std::size_t at : {std::size_t{16}, std::size_t{20}}) bytes.replace(at, 4, big_endian(side, 4));
+  const auto crc = crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data() + 12), 17);
+  return bytes.replace(29, 4, big_endian(static_cast<std::uint32_t>(crc), 4));
+}
+
+/// A JPEG whose header says so.
+std::string jpeg_of(std::uint32_t side) {
+  std::string bytes = File("0-420-False.jpg").bytes;
+  const std::size_t frame = bytes.find("\xff\xc0");
+  return bytes.replace(frame + 5, 4, big_endian(side, 2) + big_endian(side, 2));
+}
+
+TEST(Pictures, MoreThanPillowDecodesAreRefusedByTheHeader) {
+  const auto refusal = [](const std::string& name, const std::string& bytes) {
+    return test::message_of([&] { File(name, bytes).open(); });
+  };
+  if (!is_left_out("0-RGB.png")) {
+    for (const std::uint32_t side : {60'000U, 100'000U})
+      EXPECT_THAT(refusal("bomb.png", png_of(side)),
+                  AllOf(HasSubstr("bomb.png"), HasSubstr("178956970"),
+                        HasSubstr(std::to_string(side) + " x " + std::to_string(side))));
+  }
+  if (!is_left_out("0-420-False.jpg")) {
+    EXPECT_THAT(refusal("bomb.jpg", jpeg_of(65'000)),
+                AllOf(HasSubstr("bomb.jpg"), HasSubstr("178956970"), HasSubstr("65000 x 65000")));
+  }
+}
+
+TEST(Pictures, OnesWithoutPixelsAreRefusedByTheHeader) {
+  using Made = std::pair<const char*, std::string (*)(std::uint32_t)>;
+  for (const auto& [name, made] : {Made{"0-RGB.png", png_of}, {"0-420-False.jpg", jpeg_of}}) {
+    if (is_left_out(name)) continue;
+    EXPECT_THROW(File("none", made(0)).open(), DataError) << name;
+    EXPECT_THAT(test::message_of([&] { File("none", made(0)).open(); }), HasSubstr("none: at byte ")) << name;
+  }
 }
 
 TEST(Pictures, AugmentationsByName) {

@@ -2,10 +2,12 @@
 // ones.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 
 #include "runtime/base/error.h"
 #include "runtime/base/random.h"
@@ -184,6 +186,43 @@ TEST_F(Pictures, FoldersAndSettingsThatCannotBeUsedAreNamed) {
   fs::remove_all(folder_ / "bird");
   fs::create_directory_symlink(folder_.path(), folder_ / "cat/loop");
   EXPECT_THAT(message_of([&] { open("."); }), AllOf(HasSubstr("loop"), HasSubstr("link")));
+}
+
+/// Root may read everything: as nobody it may not. Until it goes out of scope.
+class AsNobody {
+ public:
+  AsNobody() {
+    if (was_ == 0) {
+      EXPECT_EQ(::seteuid(65534), 0);
+    }
+  }
+  ~AsNobody() { EXPECT_EQ(::seteuid(was_), 0); }
+  AsNobody(const AsNobody&) = delete;
+  AsNobody& operator=(const AsNobody&) = delete;
+
+ private:
+  uid_t was_ = ::geteuid();
+};
+
+TEST_F(Pictures, FoldersAndFilesThatMayNotBeReadAreNamed) {
+  add_ten();
+  fs::permissions(folder_.path(), fs::perms{0755});
+  fs::permissions(folder_ / "cat/2.png", fs::perms::none);
+  const auto message = [&](const std::function<void()>& call) {
+    const AsNobody nobody;
+    return message_of(call);
+  };
+  const auto files = open_picture_folder(folder_.path().string());
+  std::vector<std::uint8_t> memory;
+  EXPECT_THAT(message([&] { files->read(1, memory); }),
+              AllOf(HasSubstr("open"), HasSubstr("cat/2.png"), HasSubstr("Permission denied")));
+  fs::permissions(folder_ / "dog", fs::perms{0744});
+  EXPECT_THAT(message([&] { open("."); }),
+              AllOf(HasSubstr("open files in the folder"), HasSubstr("dog"), HasSubstr("Permission denied")))
+      << "known before a file is read";
+  fs::permissions(folder_ / "dog", fs::perms{0711});
+  EXPECT_THAT(message([&] { open("."); }),
+              AllOf(HasSubstr("list the folder"), HasSubstr("dog"), HasSubstr("Permission denied")));
 }
 
 TEST_F(Pictures, BothFoldersHaveTheSameClasses) {

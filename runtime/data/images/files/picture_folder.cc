@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -42,6 +43,9 @@ Listing list(const std::string& directory) {
     (at->is_directory(ignored) ? listing.folders : listing.files).push_back(at->path().filename().string());
   }
   if (error) throw SystemError("list the folder " + directory, error.value());
+  // Names may be listed in a folder in which no file may be opened.
+  if (::faccessat(AT_FDCWD, directory.c_str(), X_OK, AT_EACCESS) != 0)
+    throw SystemError("open files in the folder " + directory, errno);
   std::ranges::sort(listing.folders);
   std::ranges::sort(listing.files);
   return listing;
