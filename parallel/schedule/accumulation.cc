@@ -32,7 +32,7 @@ void Accumulation::run_pass(MicroBatches& passes, std::size_t i, PassHooks& hook
     loss = passes.loss(i, (*network_)(inputs));
     hooks.after_forward(i, passes.count());
   }
-  const BackwardPass which{.is_last = i + 1 == passes.count(), .exchange = exchange};
+  const MicroBatchBackward which{.is_last = i + 1 == passes.count(), .exchange = exchange};
   {
     const PhaseScope phase = context_.timer.phase(Phase::backward);
     if (which.is_last) passes.losses_done();

@@ -11,8 +11,8 @@ namespace dtrain {
 /// In which kind of pass parameters are looked at: the order in which modules come is another one in each.
 enum class ParameterUse { forward, backward, evaluation };
 
-/// One backward: of a pass, through one of the chunks of the network that are here.
-struct BackwardPass {
+/// One backward: of a micro-batch, through one of the chunks of the network that are here.
+struct MicroBatchBackward {
   std::size_t chunk = 0;
   bool is_last = true;    ///< of the step: the chunk's gradients are final behind it
   bool exchange = false;  ///< in this step
@@ -34,9 +34,11 @@ class PassHooks {
   /// What a pass' loss is divided by before its backward: 1 where gradients are averaged over the ranks.
   virtual double loss_divisor() const noexcept { return 1; }
   /// Runs `body`, which is that backward.
-  virtual void run_backward(const BackwardPass& /*which*/, const std::function<void()>& body) { body(); }
+  virtual void run_backward(const MicroBatchBackward& /*which*/, const std::function<void()>& body) {
+    body();
+  }
   /// Once per backward, when its input's gradient is on its way.
-  virtual void after_backward(const BackwardPass& /*which*/) {}
+  virtual void after_backward(const MicroBatchBackward& /*which*/) {}
 };
 
 }  // namespace dtrain

@@ -166,7 +166,7 @@ void Pipeline::backward(const Step& step, std::size_t chunk, std::size_t i) {
       return start_backward(alive.output, step.passes.weight(i) / step.hooks.loss_divisor(), scaler_);
     if (grad.defined()) alive.output.backward(grad);
   };
-  const BackwardPass which{chunk, i + 1 == step.passes.count(), step.exchange};
+  const MicroBatchBackward which{chunk, i + 1 == step.passes.count(), step.exchange};
   compute(Phase::backward, [&] { step.hooks.run_backward(which, run); });
   if (!is_first(chunk) && alive.input.requires_grad())
     send(alive.input.grad(), before(), links_.gradients(before()));

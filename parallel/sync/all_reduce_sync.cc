@@ -17,7 +17,7 @@ void AllReduceSync::begin(const Deadline& deadline) {
   parallel_ = std::make_unique<DataParallel>(dp_group(), network(), deadline, options_);
 }
 
-void AllReduceSync::run_backward(const BackwardPass& which, const std::function<void()>& body) {
+void AllReduceSync::run_backward(const MicroBatchBackward& which, const std::function<void()>& body) {
   if (which.exchange && which.is_last) return body();
   const auto no_sync = parallel_->no_sync();
   body();

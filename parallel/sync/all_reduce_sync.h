@@ -17,7 +17,7 @@ class AllReduceSync final : public GradientSync {
   bool recordable() const noexcept override;
   void begin(const Deadline& deadline) override;
   /// Gradients of the last pass go to the peers while it runs; those of the passes before only add up.
-  void run_backward(const BackwardPass& which, const std::function<void()>& body) override;
+  void run_backward(const MicroBatchBackward& which, const std::function<void()>& body) override;
   void finish(const Deadline& deadline) override { parallel_->finish(deadline); }
   void sync_state(const NamedTensors& state, const Deadline& deadline) override;
   /// Scales and all-reduces as many bytes in the same buckets.

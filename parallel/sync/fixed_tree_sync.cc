@@ -33,7 +33,7 @@ void FixedTreeSync::begin_step(std::size_t passes) {
   GradientSync::begin_step(passes);
 }
 
-void FixedTreeSync::run_backward(const BackwardPass& which, const std::function<void()>& body) {
+void FixedTreeSync::run_backward(const MicroBatchBackward& which, const std::function<void()>& body) {
   gradients_->begin_part(which.exchange);
   body();
   gradients_->end_part();

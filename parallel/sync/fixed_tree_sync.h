@@ -28,7 +28,7 @@ class FixedTreeSync final : public GradientSync {
   }
   /// The parts, not the ranks, whose number must not show.
   double loss_divisor() const noexcept override { return share_.size; }
-  void run_backward(const BackwardPass& which, const std::function<void()>& body) override;
+  void run_backward(const MicroBatchBackward& which, const std::function<void()>& body) override;
   void finish(const Deadline& deadline) override;
   void drop_step() override { memory_.put_back(); }
   void exchange_alone(const Deadline& deadline) override { gradients_->exchange_alone(deadline); }

@@ -24,17 +24,17 @@ void ShardedSync::attach(const SharedNetwork& shared) {
 }
 
 // Where gradients are not kept, each pass is exchanged; else the last one, with the sum of all.
-bool ShardedSync::exchanges(const BackwardPass& which) const noexcept {
+bool ShardedSync::exchanges(const MicroBatchBackward& which) const noexcept {
   return which.exchange && (stage_ != ShardStage::optimizer || which.is_last);
 }
 
-void ShardedSync::run_backward(const BackwardPass& which, const std::function<void()>& body) {
+void ShardedSync::run_backward(const MicroBatchBackward& which, const std::function<void()>& body) {
   shards_.begin_use(ParameterUse::backward);
   shards_.begin_pass(exchanges(which), which.chunk);
   body();
 }
 
-void ShardedSync::after_backward(const BackwardPass& which) {
+void ShardedSync::after_backward(const MicroBatchBackward& which) {
   if (!exchanges(which)) return;
   const PhaseScope phase = context_.timer.phase(Phase::communication);
   shards_.finish_pass();

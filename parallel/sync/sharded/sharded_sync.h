@@ -29,8 +29,8 @@ class ShardedSync : public GradientSync {
   void begin(const Deadline& deadline) override { shards_.begin(dp_group(), deadline); }
   void begin_step(std::size_t /*passes*/) override { shards_.begin_step(); }
   void begin_use(ParameterUse use) override { shards_.begin_use(use); }
-  void run_backward(const BackwardPass& which, const std::function<void()>& body) override;
-  void after_backward(const BackwardPass& which) override;
+  void run_backward(const MicroBatchBackward& which, const std::function<void()>& body) override;
+  void after_backward(const MicroBatchBackward& which) override;
   void finish(const Deadline& /*deadline*/) override { shards_.finish_step(); }
   void drop_step() override { shards_.drop_step(); }
   void take_update(bool exchange, const Deadline& deadline) override;
@@ -40,7 +40,7 @@ class ShardedSync : public GradientSync {
   void exchange_alone(const Deadline& deadline) override { shards_.exchange_nothing(deadline); }
 
  private:
-  bool exchanges(const BackwardPass& which) const noexcept;
+  bool exchanges(const MicroBatchBackward& which) const noexcept;
 
   ShardStage stage_;
   ShardedParameters shards_;
