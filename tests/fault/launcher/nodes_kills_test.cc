@@ -131,8 +131,8 @@ TEST_F(NodesKills, NodeAgent) {
     EXPECT_THAT(job.nodes[job.node].err(), HasSubstr("was killed by SIGKILL"));
     EXPECT_TRUE(eventually([&] { return job.nodes[job.node].marked().empty(); }))
         << "workers without a node agent";
-    expect_one_end(job.nodes, job.node, 4, "node_rank " + std::to_string(job.node) + " |lost the others",
-                   round);
+    expect_one_end(job.nodes, job.node, 4,
+                   "node_rank " + std::to_string(job.node) + " |lost contact with the others", round);
   }
 }
 
@@ -146,8 +146,8 @@ TEST_F(NodesKills, LauncherAndLink) {
     job.nodes[job.node].signal(SIGSTOP);
     ::kill(agent, SIGKILL);
     job.nodes[job.node].signal(SIGKILL);
-    expect_one_end(job.nodes, job.node, 4, "node_rank " + std::to_string(job.node) + " |lost the others",
-                   round);
+    expect_one_end(job.nodes, job.node, 4,
+                   "node_rank " + std::to_string(job.node) + " |lost contact with the others", round);
   }
 }
 
