@@ -273,6 +273,21 @@ double Options::real(const std::string& name, double least, double most) const {
   return *number;
 }
 
+std::vector<double> Options::ascending(const std::string& name) const {
+  const std::string_view all = text(name);
+  std::vector<double> numbers;
+  for (std::size_t begin = 0; begin <= all.size();) {
+    const std::size_t end = std::min(all.find(',', begin), all.size());
+    const auto number = parse_real(all.substr(begin, end - begin));
+    const double before = numbers.empty() ? 0 : numbers.back();
+    if (!number || !(*number > before) || !std::isfinite(*number))
+      refuse(name, "numbers above 0 in ascending order, as in 30,60,80");
+    numbers.push_back(*number);
+    begin = end + 1;
+  }
+  return numbers;
+}
+
 const std::string& Options::choice(const std::string& name, std::span<const std::string_view> choices) const {
   const OptionValue& value = at(name);
   if (std::find(choices.begin(), choices.end(), value.text) != choices.end()) return value.text;
@@ -286,6 +301,7 @@ void Options::check(std::span<const OptionSpec> specs) const {
     if (!has(name) || !spec.no_effect.empty()) continue;
     if (const auto* whole = std::get_if<WholeNumber>(&spec.values)) integer(name, whole->least, whole->most);
     if (const auto* number = std::get_if<RealNumber>(&spec.values)) real(name, number->least, number->most);
+    if (std::holds_alternative<AscendingNumbers>(spec.values)) ascending(name);
     if (const auto* one = std::get_if<OneOf>(&spec.values)) choice(name, words_of(one->words));
     if (spec.value_name.empty() && name != "help") enabled(name);
   }

@@ -31,7 +31,8 @@ struct RealNumber {
 struct OneOf {
   std::string_view words;  ///< "auto, on, off"
 };
-using OptionValues = std::variant<AnyText, WholeNumber, RealNumber, OneOf>;
+struct AscendingNumbers {};  ///< "30,60,80": each above 0 and above the one before
+using OptionValues = std::variant<AnyText, WholeNumber, RealNumber, OneOf, AscendingNumbers>;
 
 /// Which processes must agree on the value of an option.
 enum class Agreement {
@@ -63,6 +64,7 @@ inline constexpr AnyText any{};
 constexpr WholeNumber whole(std::int64_t least, std::int64_t most = INT64_MAX) { return {least, most}; }
 constexpr RealNumber real(double least, double most) { return {least, most}; }
 constexpr OneOf one_of(std::string_view words) { return {words}; }
+inline constexpr AscendingNumbers ascending{};
 constexpr OptionSpec row(OptionValues values, Agreement agreement, OptionSpec spec) {
   spec.values = values;
   spec.agreement = agreement;
@@ -89,10 +91,12 @@ class Options {
   bool enabled(const std::string& name) const;
   std::int64_t integer(const std::string& name, std::int64_t least, std::int64_t most) const;
   double real(const std::string& name, double least, double most) const;
+  std::vector<double> ascending(const std::string& name) const;
   /// Throws UsageError for a value that `specs` do not allow. What has none is left alone.
   void check(std::span<const OptionSpec> specs) const;
-  /// Sets `field`, in its own type, to the value of option `name`, where it has one: numbers, text, switches,
-  /// seconds, what is unset otherwise, and types with an overload of parse_value(text, field) beside them.
+  /// Sets `field`, in its own type, to the value of option `name`, where it has one: numbers and lists of
+  /// them, text, switches, seconds, what is unset otherwise, and types with an overload of
+  /// parse_value(text, field) beside them.
   template <class T>
   void read(const std::string& name, T& field) const;
   /// Throws UsageError for a value that is not what was `expected`.
@@ -132,6 +136,8 @@ void Options::read(const std::string& name, T& field) const {
     field = static_cast<T>(integer(name, INT64_MIN, INT64_MAX));
   } else if constexpr (std::is_floating_point_v<T>) {
     field = static_cast<T>(real(name, -HUGE_VAL, HUGE_VAL));
+  } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+    field = ascending(name);
   } else if constexpr (kIsDuration<T>) {
     using Period = typename T::period;
     field = T(std::llround(real(name, -HUGE_VAL, HUGE_VAL) * Period::den / Period::num));

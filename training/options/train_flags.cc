@@ -1,7 +1,5 @@
 #include "training/options/train_flags.h"
 
-#include <algorithm>
-
 namespace dtrain {
 
 // Options::read() finds these by the type of the field; Options::check() has seen the words.
@@ -49,31 +47,12 @@ constexpr OptionSpec kTrainOptions[] = {
 #include "training/options/train_flags.def"
 };
 
-template <class T>
-void read_flag(const Options& options, const char* name, T& value) {
-  options.read(name, value);
-}
-
-/// Epochs, as in 30,60,80.
-void read_flag(const Options& options, const char* name, std::vector<double>& value) {
-  if (!options.has(name)) return;
-  const std::string& text = options.text(name);
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const auto number = parse_real(std::string_view(text).substr(begin, end - begin));
-    if (!number || *number <= 0 || (!value.empty() && *number <= value.back()))
-      options.refuse(name, "epochs in ascending order, as in 30,60,80");
-    value.push_back(*number);
-    begin = end + 1;
-  }
-}
-
 }  // namespace
 
 std::span<const OptionSpec> train_options() { return kTrainOptions; }
 
 void read_train_flags(const Options& options, TrainFlags& flags) {
-#define DTRAIN_FLAG(type, field, values, agreement, name, ...) read_flag(options, name, flags.field);
+#define DTRAIN_FLAG(type, field, values, agreement, name, ...) options.read(name, flags.field);
 #include "training/options/train_flags.def"
 }
 

@@ -104,6 +104,7 @@ TEST(Options, RowsSayWhatValuesAre) {
       row(whole(1, 9), Agreement::job, {"count", "", "N", "3", "how many"}),
       row(real(0, 1), Agreement::own, {"share", "", "X", "", "of all"}),
       row(one_of("auto, on, off"), Agreement::noted, {"when", "", "WHEN", "auto", "to do it"}),
+      row(ascending, Agreement::job, {"at", "", "E,E,…", "", "where"}),
       row(any, Agreement::identity, {"wait", "", "SECONDS", "0.25", "how long"}),
       row(any, Agreement::job, {"quiet", "", "", "", "say less"}),
   };
@@ -119,19 +120,28 @@ TEST(Options, RowsSayWhatValuesAre) {
   EXPECT_EQ(refused("--share=2"), "--share (from command line): expected a number from 0 to 1, got '2'");
   EXPECT_EQ(refused("--when=of"),
             "--when (from command line): expected one of auto, on, off, got 'of'; did you mean on?");
+  EXPECT_EQ(refused("--at=0.5"), "not refused");
+  for (const std::string at : {"30,60,60", "0,30", "30,", "30,inf", "x"}) {
+    EXPECT_EQ(refused("--at=" + at),
+              "--at (from command line): expected numbers above 0 in ascending order, as in 30,60,80, got '" +
+                  at + "'");
+  }
   EXPECT_EQ(refused("--quiet=2"), "--quiet (from command line): expected true or false, got '2'");
 
-  const Options options = given({"--when=on", "--quiet"});
+  const Options options = given({"--when=on", "--quiet", "--at=30,60.5"});
   int count = 0;
   std::optional<double> share;
   std::optional<std::string> when;
+  std::vector<double> at;
   std::chrono::milliseconds wait{};
   bool quiet = false;
+  options.read("at", at);
   options.read("count", count);
   options.read("share", share);
   options.read("when", when);
   options.read("wait", wait);
   options.read("quiet", quiet);
+  EXPECT_EQ(at, (std::vector<double>{30, 60.5}));
   EXPECT_EQ(count, 3);
   EXPECT_EQ(share, std::nullopt);
   EXPECT_EQ(when, "on");
