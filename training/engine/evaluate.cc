@@ -30,6 +30,67 @@ std::int64_t most_batches(std::int64_t samples, const EvaluateOptions& options) 
   return (most + options.batch_size - 1) / options.batch_size;
 }
 
+/// The samples of the rank's parts, in order.
+std::vector<std::int64_t> own_samples(std::int64_t samples, const EvaluateOptions& options) {
+  std::vector<std::int64_t> order;
+  for (int part = options.share.rank; part < options.share.rank + options.share.parts; ++part) {
+    const std::vector<std::int64_t> more = EvalSampler(samples, options.share.size, part).order();
+    order.insert(order.end(), more.begin(), more.end());
+  }
+  return order;
+}
+
+/// What ranks add up: the task's sums, samples, units, and of a classifier its confusion.
+class EvaluationSums {
+ public:
+  EvaluationSums(const Task& task, const Source& source, const Communicator& communicator)
+      : task_(task),
+        source_(source),
+        predicted_(task.predicted_field(source.fields())),
+        confusion_(predicted_, communicator.rank(), communicator.size()),
+        counted_(task.sum_count()),
+        sums_(counted_ + 2 + confusion_.sum_count()) {}
+
+  void add(const Tensors& outputs, const BatchTensors& tensors, const Batch& batch) {
+    const double units = task_.units(batch);
+    // A batch without units has no mean to add.
+    const Tensors full = in_full_precision(outputs);
+    if (units > 0) task_.add_up(full, tensors, units, std::span(sums_).first(counted_));
+    if (confusion_.counts()) confusion_.add(full.front(), tensors[predicted_->name], batch.indices);
+    sums_[counted_] += static_cast<double>(batch.size());
+    sums_[counted_ + 1] += units;
+  }
+
+  void all_reduce(Communicator& communicator, const Deadline& deadline) {
+    confusion_.write(std::span(sums_).subspan(counted_ + 2));
+    const MemorySpan sums{.data = sums_.data(), .count = sums_.size(), .dtype = DType::f64};
+    communicator.all_reduce(sums, ReduceOp::sum, "evaluation")->wait(deadline);
+  }
+
+  /// Of all ranks, behind all_reduce(). Throws UsageError for samples without a unit.
+  Evaluation evaluation() const {
+    const double samples = sums_[counted_], units = sums_[counted_ + 1];
+    if (samples > 0 && !(units > 0)) {
+      throw UsageError(
+          fmt::format("task {}: expected at least one unit to evaluate on, got {} in the {} samples of {}",
+                      task_.name(), units, samples, source_.name()));
+    }
+    const std::span<const double> sums(sums_);
+    Evaluation found = task_.evaluation(sums.first(counted_), static_cast<std::int64_t>(samples));
+    found.samples = static_cast<std::int64_t>(samples);
+    if (confusion_.counts()) found.confusion = confusion_.read(sums.subspan(counted_ + 2));
+    return found;
+  }
+
+ private:
+  const Task& task_;
+  const Source& source_;
+  const Field* predicted_;
+  ConfusionCounter confusion_;
+  std::size_t counted_;  ///< the task's sums
+  std::vector<double> sums_;
+};
+
 }  // namespace
 
 Evaluation evaluate(const Task& task, const std::function<Tensors(const Tensors& inputs)>& network,
@@ -38,22 +99,14 @@ Evaluation evaluate(const Task& task, const std::function<Tensors(const Tensors&
   const NoGrad no_grad;
   Loader loader(source, device,
                 {.batch_size = options.batch_size, .bytes = device->type() != DeviceType::cpu});
-  std::vector<std::int64_t> order;
-  for (int part = options.share.rank; part < options.share.rank + options.share.parts; ++part) {
-    const std::vector<std::int64_t> more = EvalSampler(source->size(), options.share.size, part).order();
-    order.insert(order.end(), more.begin(), more.end());
-  }
+  std::vector<std::int64_t> order = own_samples(source->size(), options);
   // A rank without a sample takes part with one that others count.
   const bool counted_here = !order.empty();
   if (options.together && order.empty() && source->size() > 0) order.push_back(0);
   loader.start(std::move(order), 0);
 
   const TimePoint start = steady_clock().now();
-  const std::size_t counted = task.sum_count();
-  const Field* const predicted = task.predicted_field(source->fields());
-  ConfusionCounter confusion(predicted, communicator.rank(), communicator.size());
-  std::vector<double> sums(counted + 2 + confusion.sum_count());  // the task's; samples and units; confusion
-  double &samples = sums[counted], &units = sums[counted + 1];
+  EvaluationSums sums(task, *source, communicator);
   std::int64_t batches = 0;
   Tensors last;
   while (const auto batch = loader.next(Deadline::after(options.patience))) {
@@ -63,13 +116,7 @@ Evaluation evaluate(const Task& task, const std::function<Tensors(const Tensors&
     ++batches;
     const Tensors outputs = network(inputs);
     if (options.counts && counted_here) {
-      const double here = task.units(*batch);
-      // A batch without units has no mean to add.
-      const Tensors full = in_full_precision(outputs);
-      if (here > 0) task.add_up(full, tensors, here, std::span(sums).first(counted));
-      if (confusion.counts()) confusion.add(full.front(), tensors[predicted->name], batch->indices);
-      samples += static_cast<double>(batch->size());
-      units += here;
+      sums.add(outputs, tensors, *batch);
     } else if (device->runs_ahead()) {
       device->compute_stream().synchronize();  // the batch is still being copied from
     }
@@ -77,22 +124,10 @@ Evaluation evaluate(const Task& task, const std::function<Tensors(const Tensors&
   if (options.together) {
     for (; batches < most_batches(source->size(), options); ++batches) network(last);
   }
-  confusion.write(std::span(sums).subspan(counted + 2));
   // A rank that is slower than this one, be it by half, is no lost one.
   const Duration own = steady_clock().now() - start;
-  communicator
-      .all_reduce({.data = sums.data(), .count = sums.size(), .dtype = DType::f64}, ReduceOp::sum,
-                  "evaluation")
-      ->wait(Deadline::after(own + options.patience));
-  if (samples > 0 && !(units > 0)) {
-    throw UsageError(
-        fmt::format("task {}: expected at least one unit to evaluate on, got {} in the {} samples of {}",
-                    task.name(), units, samples, source->name()));
-  }
-  Evaluation found = task.evaluation(std::span(sums).first(counted), static_cast<std::int64_t>(samples));
-  found.samples = static_cast<std::int64_t>(samples);
-  if (confusion.counts()) found.confusion = confusion.read(std::span(sums).subspan(counted + 2));
-  return found;
+  sums.all_reduce(communicator, Deadline::after(own + options.patience));
+  return sums.evaluation();
 }
 
 }  // namespace dtrain
