@@ -49,53 +49,44 @@ class MaskedClassification final : public Task {
   Classification inner_{"mlp"};
 };
 
-TEST(Trainer, SavesAndResumesBuffersThatAreMeantToBeInfinite) {
-  const test::TempDir folder;
-  const MaskedClassification task;
-  const Environment environment;
-  const StopSignal stop_signal;
-  WorkerLog log("test");
-  Tracer tracer(std::nullopt, 0, log);
-  const auto communicator = make_communicator(Backend::self, {}, log);
-  const auto device = make_device("cpu");
-  for (const char* steps : {"2", "4"}) {  // the second run resumes from the first one's checkpoint
-    const Options options = resolve_options("test", train_options(),
-                                            {"--dataset", "synthetic:1x6x6,10,64", "--batch-size", "8",
-                                             "--max-steps", steps, "--run-dir", (folder / "run").string()},
-                                            environment);
+/// Runs alone on the CPU, in one folder.
+class TrainerTest : public testing::Test {
+ protected:
+  ExitCode train(const Task& task, std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--batch-size", "8", "--run-dir", (folder_ / "run").string()});
+    const Environment environment;
+    const StopSignal stop_signal;
+    Tracer tracer(std::nullopt, 0, log_);
+    const auto communicator = make_communicator(Backend::self, {}, log_);
+    const auto device = make_device("cpu");
+    const Options options = resolve_options("test", train_options(), arguments, environment);
     const TrainConfig config = make_train_config(options, task.name(), 1);
     StepClock clock;
     const auto strategy = make_data_parallel({*communicator, device, config.collective_timeout, {&clock}});
-    Trainer trainer(config, {task, *strategy, *communicator, device, options, environment, stop_signal, log,
+    Trainer trainer(config, {task, *strategy, *communicator, device, options, environment, stop_signal, log_,
                              tracer, clock});
-    EXPECT_EQ(trainer.run(), ExitCode::ok);
-    const auto saved = CheckpointStore(folder / "run" / "checkpoints", 0, log).latest();
+    return trainer.run();
+  }
+
+  test::TempDir folder_;
+  WorkerLog log_{"test"};
+};
+
+TEST_F(TrainerTest, SavesAndResumesBuffersThatAreMeantToBeInfinite) {
+  for (const char* steps : {"2", "4"}) {  // the second run resumes from the first one's checkpoint
+    EXPECT_EQ(train(MaskedClassification(), {"--dataset", "synthetic:1x6x6,10,64", "--max-steps", steps}),
+              ExitCode::ok);
+    const auto saved = CheckpointStore(folder_ / "run" / "checkpoints", 0, log_).latest();
     ASSERT_TRUE(saved);
     EXPECT_EQ(std::to_string(saved->state.step), steps);
   }
 }
 
 // What the report shows of samples is there after the first step and an evaluation.
-TEST(Trainer, KeepsPicturesForTheReport) {
-  const test::TempDir folder;
+TEST_F(TrainerTest, KeepsPicturesForTheReport) {
   const Classification task("mlp", {.mixing = {.mixup = 1}});
-  const Environment environment;
-  const StopSignal stop_signal;
-  WorkerLog log("test");
-  Tracer tracer(std::nullopt, 0, log);
-  const auto communicator = make_communicator(Backend::self, {}, log);
-  const auto device = make_device("cpu");
-  const Options options = resolve_options("test", train_options(),
-                                          {"--dataset", "synthetic:3x20x24,10,64", "--batch-size", "8",
-                                           "--max-steps", "2", "--run-dir", (folder / "run").string()},
-                                          environment);
-  const TrainConfig config = make_train_config(options, task.name(), 1);
-  StepClock clock;
-  const auto strategy = make_data_parallel({*communicator, device, config.collective_timeout, {&clock}});
-  Trainer trainer(config, {task, *strategy, *communicator, device, options, environment, stop_signal, log,
-                           tracer, clock});
-  EXPECT_EQ(trainer.run(), ExitCode::ok);
-  const RunDirectory run(folder / "run");
+  EXPECT_EQ(train(task, {"--dataset", "synthetic:3x20x24,10,64", "--max-steps", "2"}), ExitCode::ok);
+  const RunDirectory run(folder_ / "run");
   const std::string evaluation = test::read_file(run.evaluation());
   EXPECT_THAT(evaluation, HasSubstr(R"("epoch":0,"step":2,"classes":["0","1")"));
   EXPECT_THAT(shown_evaluation(evaluation, "x"), HasSubstr(R"("samples":64)"));
