@@ -33,16 +33,8 @@ while [ $# -gt 0 ]; do
 done
 own_namespaces "${BASH_SOURCE[0]}" "${arguments[@]}"
 
-keep=yes
-[ -n "$dir" ] || { dir=$(mktemp -d /var/tmp/dtrain-arm64.XXXXXX) keep=no; }
-mkdir -p "$dir"
-dir=$(cd "$dir" && pwd)
-cleanup() {
-  unmount_all
-  [ "$keep" = yes ] || rm -rf --one-file-system "$dir"
-}
-trap cleanup EXIT
-trap 'exit 130' INT TERM
+keep=$([ -n "$dir" ] && echo yes || echo no)
+own_folder "$dir" dtrain-arm64
 
 # The libraries for ARM; tools run as they are here. Headers alone are the same everywhere.
 libraries=(libfmt-dev zlib1g-dev libssl-dev libdnnl-dev ocl-icd-opencl-dev libgloo-dev libevent-dev libpcre2-dev
@@ -61,20 +53,18 @@ else
     "${libraries[@]/%/:arm64}" >"$dir/apt.log" 2>&1 || { tail -n 20 "$dir/apt.log"; die "apt failed; its log is above"; }
   touch "$root/ready"
 fi
-rm -rf "$root/root/dtrain/.git"
-git clone --quiet --no-hardlinks --no-checkout "$repository" "$dir/clone"
-mkdir -p "$root/root/dtrain"
-mv "$dir/clone/.git" "$root/root/dtrain/.git" && rmdir "$dir/clone"
-git -C "$root/root/dtrain" reset --quiet --hard
+# What has not changed keeps its time, so that little is built again.
+clone=$root/root/dtrain
+[ -e "$clone" ] || git clone --quiet --no-hardlinks --no-checkout "$repository" "$clone"
+git -C "$clone" fetch --quiet "$repository" HEAD
+git -C "$clone" reset --quiet --hard FETCH_HEAD
 launcher=()
 if [ -n "$cache" ]; then
-  mkdir -p "$root/ccache"
-  mount --bind "$cache" "$root/ccache"
-  printf 'cache_dir = /ccache\nbase_dir = /root/dtrain\nhash_dir = false\nsloppiness = locale\n' >"$root/etc/ccache.conf"
+  use_compiler_cache "$cache"
   launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 fi
 
-say "configuring $(git -C "$root/root/dtrain" rev-parse --short HEAD) for aarch64"
+say "configuring $(git -C "$clone" rev-parse --short HEAD) for aarch64"
 build=/root/dtrain/build/arm64
 in_root cmake -S /root/dtrain -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DDTRAIN_WERROR=ON -DDTRAIN_BUILD_TESTS=ON \
   -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc \

@@ -57,29 +57,13 @@ timed() {
   printf -v "code_$name" '%s' "$code"
 }
 
-if [ -z "$dir" ]; then
-  dir=$(mktemp -d /var/tmp/dtrain-clean-room.XXXXXX)
-else
-  [ ! -e "$dir" ] || die "--dir $dir: exists already; name a folder that can be made and removed"
-  mkdir -p "$dir"
-fi
-dir=$(cd "$dir" && pwd)
-cleanup() {
-  unmount_all
-  [ "$keep" = yes ] || rm -rf --one-file-system "$dir"
-}
-trap cleanup EXIT
-trap 'exit 130' INT TERM
-
+[ -z "$dir" ] || [ ! -e "$dir" ] || die "--dir $dir: exists already; name a folder that can be made and removed"
+own_folder "$dir" dtrain-clean-room
 make_bare_root "$dir" "$suite" "$mirror" "${cache:+ccache}"
 git clone --quiet --no-hardlinks "$repository" "$root/root/dtrain"
 say "cloned $(git -C "$root/root/dtrain" rev-parse --short HEAD); $(du -sm "$root" | cut -f1) MB in all"
 mount_kernel_folders
-if [ -n "$cache" ]; then
-  mkdir "$root/ccache"
-  mount --bind "$cache" "$root/ccache"
-  printf 'cache_dir = /ccache\nbase_dir = /root/dtrain\nhash_dir = false\nsloppiness = locale\n' >"$root/etc/ccache.conf"
-fi
+[ -z "$cache" ] || use_compiler_cache "$cache"
 in_root sh -c '! command -v g++ cmake python3 mpirun' || die "the root is not bare"
 
 code_quickstart=0 seconds_quickstart=- code_tutorial=0 seconds_tutorial=- code_tests=0 seconds_tests=-

@@ -82,6 +82,28 @@ $mirror $suite universe"
   carry_network_settings "$root"
 }
 
+end_own_folder() {
+  unmount_all
+  [ "${keep:-no}" = yes ] || rm -rf --one-file-system "$dir"
+}
+
+# own_folder DIR NAME: makes the folder DIR, or where that is empty a new one named after NAME in /var/tmp; $dir is its path
+# from then on. It goes when the script ends, unless $keep is yes; what is mounted in $root ends before.
+own_folder() {
+  dir=${1:-$(mktemp -d "/var/tmp/$2.XXXXXX")}
+  mkdir -p "$dir"
+  dir=$(cd "$dir" && pwd)
+  trap end_own_folder EXIT
+  trap 'exit 130' INT TERM
+}
+
+# use_compiler_cache CACHE: that folder is $root's ccache, for a clone in /root/dtrain.
+use_compiler_cache() {
+  mkdir -p "$root/ccache"
+  mount --bind "$1" "$root/ccache"
+  printf 'cache_dir = /ccache\nbase_dir = /root/dtrain\nhash_dir = false\nsloppiness = locale\n' >"$root/etc/ccache.conf"
+}
+
 # mount_kernel_folders: /proc, /sys and /dev of $root.
 mount_kernel_folders() {
   mount -t proc proc "$root/proc"

@@ -16,9 +16,7 @@ source "$repository/cluster/local/bare_root.sh"
 wheel=$(realpath "$1") deb=$(realpath "$2")
 own_namespaces "${BASH_SOURCE[0]}" "$wheel" "$deb"
 
-dir=$(mktemp -d /var/tmp/dtrain-bare.XXXXXX)
-trap 'unmount_all; rm -rf --one-file-system "$dir"' EXIT
-trap 'exit 130' INT TERM
+own_folder "" dtrain-bare
 
 # timed TEXT COMMAND…: runs it in the root and prints its seconds; its output only when it fails.
 timed() {
