@@ -39,7 +39,8 @@ def parse_arguments():
     a = p.parse_args()
     if a.gpt2:
         a.width, a.heads, a.layers = 768, 12, 12
-    a.warm_up = a.warm_up or WARM_UP[a.device]
+    if a.warm_up is None:
+        a.warm_up = WARM_UP[a.device]
     least = 1 if a.peer else a.warm_up + (1 if a.cpu else 2)  # between two times of the log lies a step
     if a.steps < least or a.warm_up < 1 or a.rounds < 1:
         p.error(f"expected at least {least} steps, one of warm-up and one round")
