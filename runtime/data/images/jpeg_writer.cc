@@ -2,12 +2,15 @@
 // destructors.
 #include <csetjmp>
 #include <cstdio>
-#include <cstdlib>
 // After <cstdio>, which it wants and does not include.
+#include <jerror.h>
 #include <jpeglib.h>
 
+#include <algorithm>
 #include <cstring>
+#include <new>
 #include <string_view>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/data/images/encode.h"
@@ -16,19 +19,18 @@ namespace dtrain {
 namespace {
 
 /// The library's errors come back as `message`.
-struct JpegErrors {
-  jpeg_error_mgr manager{};
+struct JpegErrors : jpeg_error_mgr {
   std::jmp_buf escape{};
   char message[JMSG_LENGTH_MAX]{};
 
-  JpegErrors() {
-    jpeg_std_error(&manager);
-    manager.error_exit = [](j_common_ptr common) {
-      auto* const errors = static_cast<JpegErrors*>(common->client_data);
-      errors->manager.format_message(common, errors->message);
+  JpegErrors() : jpeg_error_mgr{} {
+    jpeg_std_error(this);
+    error_exit = [](j_common_ptr common) {
+      auto* const errors = static_cast<JpegErrors*>(common->err);
+      errors->format_message(common, errors->message);
       std::longjmp(errors->escape, 1);
     };
-    manager.emit_message = [](j_common_ptr common, int level) {
+    emit_message = [](j_common_ptr common, int level) {
       if (level < 0) ++common->err->num_warnings;
     };
   }
@@ -42,33 +44,49 @@ struct JpegErrors {
   }
 };
 
-/// What writes; what it has written grows in `bytes`.
+/// What is written. The library's own destination in memory tells where its bytes are only at the end: after
+/// an error in between, whoever asked for them would free what has been freed.
+struct JpegBytes : jpeg_destination_mgr {
+  std::vector<std::uint8_t> bytes;
+
+  JpegBytes() : jpeg_destination_mgr{} {
+    init_destination = [](j_compress_ptr info) { grow(info); };
+    empty_output_buffer = [](j_compress_ptr info) -> boolean {
+      grow(info);
+      return TRUE;
+    };
+    term_destination = [](j_compress_ptr info) {
+      auto& written = static_cast<JpegBytes*>(info->dest)->bytes;
+      written.resize(written.size() - info->dest->free_in_buffer);
+    };
+  }
+
+  static void grow(j_compress_ptr info) {
+    auto* const to = static_cast<JpegBytes*>(info->dest);
+    const std::size_t full = to->bytes.size();
+    try {
+      to->bytes.resize(std::max<std::size_t>(2 * full, 1 << 14));
+    } catch (const std::bad_alloc&) {  // which must not go through the library
+      ERREXIT1(info, JERR_OUT_OF_MEMORY, 0);
+    }
+    to->next_output_byte = to->bytes.data() + full;
+    to->free_in_buffer = to->bytes.size() - full;
+  }
+};
+
 struct JpegWriter {
   jpeg_compress_struct info{};
-  unsigned char* bytes = nullptr;
-  unsigned long count = 0;
 
-  explicit JpegWriter(JpegErrors& errors) {
-    info.err = &errors.manager;
-    info.client_data = &errors;
-  }
-  ~JpegWriter() {
-    jpeg_destroy_compress(&info);
-    std::free(bytes);  // NOLINT(cppcoreguidelines-no-malloc): the library's
-  }
+  explicit JpegWriter(JpegErrors& errors) { info.err = &errors; }
+  ~JpegWriter() { jpeg_destroy_compress(&info); }
   JpegWriter(const JpegWriter&) = delete;
   JpegWriter& operator=(const JpegWriter&) = delete;
-
-  std::vector<std::uint8_t> written() const { return {bytes, bytes + count}; }
 };
 
 struct JpegReader {
   jpeg_decompress_struct info{};
 
-  explicit JpegReader(JpegErrors& errors) {
-    info.err = &errors.manager;
-    info.client_data = &errors;
-  }
+  explicit JpegReader(JpegErrors& errors) { info.err = &errors; }
   ~JpegReader() { jpeg_destroy_decompress(&info); }
   JpegReader(const JpegReader&) = delete;
   JpegReader& operator=(const JpegReader&) = delete;
@@ -97,11 +115,12 @@ void keep_markers(jpeg_decompress_struct& info) {
 
 std::optional<std::vector<std::uint8_t>> encode_jpeg(const PictureView& picture, int quality) {
   JpegErrors errors;
+  JpegBytes destination;
   JpegWriter writer(errors);
   jpeg_compress_struct& info = writer.info;
   const bool written = errors.attempt([&] {
     jpeg_create_compress(&info);
-    jpeg_mem_dest(&info, &writer.bytes, &writer.count);
+    info.dest = &destination;
     info.image_width = static_cast<JDIMENSION>(picture.width);
     info.image_height = static_cast<JDIMENSION>(picture.height);
     info.input_components = 3;
@@ -117,12 +136,13 @@ std::optional<std::vector<std::uint8_t>> encode_jpeg(const PictureView& picture,
     jpeg_finish_compress(&info);
   });
   if (!written) throw Error(std::string("JPEG: ") + errors.message);
-  return writer.written();
+  return std::move(destination.bytes);
 }
 
 // Where the library warns, what it read is not what the file says, and nothing can be promised.
 std::optional<std::vector<std::uint8_t>> rewrite_jpeg(const EncodedPicture& picture) {
   JpegErrors errors;
+  JpegBytes destination;
   JpegReader reader(errors);
   JpegWriter writer(errors);
   long warnings = 0;
@@ -136,15 +156,15 @@ std::optional<std::vector<std::uint8_t>> rewrite_jpeg(const EncodedPicture& pict
     jpeg_copy_critical_parameters(&reader.info, &writer.info);
     writer.info.optimize_coding = TRUE;
     writer.info.restart_in_rows = 1;
-    warnings = errors.manager.num_warnings;  // which writing begins to count anew
-    jpeg_mem_dest(&writer.info, &writer.bytes, &writer.count);
+    warnings = errors.num_warnings;  // which writing begins to count anew
+    writer.info.dest = &destination;
     jpeg_write_coefficients(&writer.info, coefficients);
     copy_markers(reader.info, writer.info);
     jpeg_finish_compress(&writer.info);
     jpeg_finish_decompress(&reader.info);
   });
-  if (!written || warnings + errors.manager.num_warnings > 0) return std::nullopt;
-  return writer.written();
+  if (!written || warnings + errors.num_warnings > 0) return std::nullopt;
+  return std::move(destination.bytes);
 }
 
 }  // namespace dtrain

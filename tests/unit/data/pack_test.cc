@@ -182,5 +182,24 @@ TEST(RewriteJpeg, GivesTheSamePixelsOrNothing) {
   EXPECT_FALSE(rewrite_jpeg({cut, "x.jpg", 0}));
 }
 
+// The library refuses it when its markers, more than it first has room for, are written.
+TEST(RewriteJpeg, LeavesWhatTheLibraryDoesNotWrite) {
+  std::string bytes = test::read_file(fs::path(std::getenv("DTRAIN_PICTURES")) / "made" / "0-444-False.jpg");
+  const std::size_t table = bytes.find("\xff\xc4");  // Huffman codes: length, table, how many of 1 to 16 bits
+  ASSERT_NE(table, std::string::npos);
+  std::size_t codes = 0;
+  for (std::size_t i = 0; i < 16; ++i) codes += static_cast<unsigned char>(bytes[table + 5 + i]);
+  bytes.replace(table + 21, codes, codes, '\x0f');  // each constant term is 15 bits off the one before
+  for (const std::size_t length : {3'000U, 9'000U, 60'000U}) {
+    std::string marker = {'\xff', '\xfe', static_cast<char>(length >> 8), static_cast<char>(length & 0xff)};
+    marker.append(length - 2, 'x');
+    std::string commented = bytes;
+    for (int times = 0; times < 3; ++times) commented.insert(2, marker);
+    EXPECT_FALSE(rewrite_jpeg(
+        {{reinterpret_cast<const std::uint8_t*>(commented.data()), commented.size()}, "x.jpg", 0}))
+        << length;
+  }
+}
+
 }  // namespace
 }  // namespace dtrain
