@@ -45,7 +45,7 @@ struct JpegErrors : jpeg_error_mgr {
 };
 
 /// What is written. The library's own destination in memory tells where its bytes are only at the end: after
-/// an error in between, whoever asked for them would free what has been freed.
+/// an error in between, its caller would free what has been freed.
 struct JpegBytes : jpeg_destination_mgr {
   std::vector<std::uint8_t> bytes;
 
