@@ -1,4 +1,5 @@
 // Containers, modules of several inputs, recomputation of both kinds, embedding, norms and recurrent layers.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -179,11 +180,15 @@ TEST_F(ModulesTest, RecurrentLayersCheckTheirInputs) {
   EXPECT_THROW(gru(Tensors{x, leaf({1, 4, 3})}), UsageError);
   EXPECT_THROW(gru(Tensors{x, leaf({1, 5, 3}), x}), UsageError);
   EXPECT_THROW(GRU(2, 0, generator_, device_), UsageError);
-  // A state in between does not change the sequence's results.
+  // A state in between does not change the sequence's results but for rounding: products of other numbers of
+  // rows may be another kernel's.
   const Tensors whole = gru(Tensors{x}), first = gru(Tensors{x.slice(0, 0, 2)});
   const Tensors second = gru(Tensors{x.slice(0, 2, 4), first[1]});
-  EXPECT_EQ(second[0].to_vector<float>(), whole[0].slice(0, 2, 4).to_vector<float>());
-  EXPECT_EQ(second[1].to_vector<float>(), whole[1].to_vector<float>());
+  const auto is_near = [](const Tensor& expected) {
+    return testing::Pointwise(testing::FloatNear(1e-6F), expected.to_vector<float>());
+  };
+  EXPECT_THAT(second[0].to_vector<float>(), is_near(whole[0].slice(0, 2, 4)));
+  EXPECT_THAT(second[1].to_vector<float>(), is_near(whole[1]));
 }
 
 TEST_F(ModulesTest, RecurrentDropoutIsBetweenLayersAndGoesBySample) {
