@@ -7,7 +7,8 @@ usage: all.py [--rounds 3] [--only TEXT] [--out FILE] [--table FILE] [--write] [
   --out FILE    everything measured, as JSON
   --table FILE  the table to compare with [tests/bench/table.json]; --write replaces it by what was measured
   --page FILE   measure nothing; write the table into this page, between its markers; with --check only say whether it is there
-DTRAIN_BIN: where dtrain and dtrain-launch are (default build/release/bin). Run it with a Python that has torch for the
+DTRAIN_BIN: where dtrain and dtrain-launch are (default build/release/bin). DTRAIN_LLMC: a checkout of llm.c, to compare with
+its GPT-2 for CPUs, too. Run it with a Python that has torch for the
 comparisons with PyTorch; comparisons whose other side is not here are left out, and named.
 
 What is compared with the table are ratios to the best other side, which say the same on another machine of the kind: a

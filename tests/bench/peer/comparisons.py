@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(os.environ.get("DTRAIN_BIN", ROOT / "build/release/bin")).resolve()
 os.environ["DTRAIN_BIN"] = str(BIN)
+LLMC = os.environ.get("DTRAIN_LLMC")  # a checkout of llm.c, whose program for CPUs is compared with then
 FASHION = "/usr/share/datasets/fashion-mnist"
 
 
@@ -164,6 +165,9 @@ def text(precision, shape, context, batch, steps, kinds):
         for kind in kinds:
             found[f"PyTorch {kind}"] = lambda kind=kind: milliseconds_of(
                 lambda run_dir, count: transformer.peer_command(a, kind, str(folder), run_dir, count))
+        if LLMC and a.gpt2 and precision == "fp32":
+            llmc = transformer.Llmc(LLMC, str(folder))
+            found["llm.c"] = lambda: milliseconds_of(lambda run_dir, count: llmc.command(a, run_dir, count))
         return found
     return Comparison(f"a step of {NAMES[shape]}, {precision}, {batch} × {context} tokens, one thread", "ms", sides, TORCH)
 

@@ -2,8 +2,9 @@
 ones, and the peak memory. AdamW, bytes, causal attention. A busy machine makes these figures worthless.
 
 usage: transformer.py [--precision fp32|bf16] [--width 256] [--heads 8] [--layers 4] [--context 256] [--batch 8] [--steps 14]
-                      [--warm-up 2] [--rounds 3] [--compile] [--gpt2] [--cpu] [--device cpu|cuda]
+                      [--warm-up 2] [--rounds 3] [--compile] [--gpt2 [--llmc FOLDER]] [--cpu] [--device cpu|cuda]
   --gpt2   GPT-2 of 124 M parameters (50,257 words, 12 layers) instead; the context and the batch as they are given
+  --llmc   a checkout of llm.c: its program for CPUs, built here with -Ofast -march=native as its Makefile does; fp32
   --cpu    CPU seconds instead of seconds, for a machine that is busy: those of all steps less those of the first ones
   --warm-up N: the first steps, which are not counted: 2, on a GPU 12
   --device cuda: on the GPU, its memory; PyTorch's steps are timed by events, with the fused AdamW, and wait for nothing
@@ -30,6 +31,7 @@ def parse_arguments():
         p.add_argument(f"--{name}", type=int, default=value)
     p.add_argument("--warm-up", type=int, help="steps that are not counted")
     p.add_argument("--gpt2", action="store_true", help="GPT-2 of 124 M parameters")
+    p.add_argument("--llmc", metavar="FOLDER", help="also llm.c's program for CPUs, from this checkout")
     p.add_argument("--cpu", action="store_true", help="CPU seconds instead of seconds")
     p.add_argument("--compile", action="store_true", help="also PyTorch with torch.compile")
     p.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
@@ -41,6 +43,8 @@ def parse_arguments():
         a.width, a.heads, a.layers = 768, 12, 12
     if a.warm_up is None:
         a.warm_up = WARM_UP[a.device]
+    if a.llmc and not (a.gpt2 and a.device == "cpu"):
+        p.error("--llmc: expected --gpt2 on the CPU, which is what its program trains")
     least = 1 if a.peer else a.warm_up + (1 if a.cpu else 2)  # between two times of the log lies a step
     if a.steps < least or a.warm_up < 1 or a.rounds < 1:
         p.error(f"expected at least {least} steps, one of warm-up and one round")
@@ -126,6 +130,36 @@ def peer_command(a, kind, folder, run_dir, steps):
             *["--gpt2"] * a.gpt2]
 
 
+class Llmc:
+    """llm.c's program and its files: weights drawn at random, which time does not hang on, and the text's bytes as tokens."""
+
+    def __init__(self, checkout, folder):
+        import numpy
+
+        self.program, self.weights, self.tokens = (f"{folder}/{name}" for name in ("llmc", "gpt2.bin", "tokens.bin"))
+        flags = ["-Ofast", "-march=native", "-fopenmp", "-DOMP"]
+        subprocess.run(["cc", *flags, "-I", checkout, str(Path(__file__).with_name("llmc.c")), "-o", self.program, "-lm"], check=True)
+        context, words, padded, layers, heads, width = 1024, 50257, 50304, 12, 12, 768
+        header = numpy.zeros(256, numpy.int32)
+        header[:8] = 20240326, 3, context, words, layers, heads, width, padded
+        draw = numpy.random.default_rng(0).standard_normal
+        block = [width, width, 3 * width**2, 3 * width, width**2, width, width, width, 4 * width**2, 4 * width, 4 * width**2, width]
+        with open(self.weights, "wb") as file:
+            header.tofile(file)
+            for count in [padded * width, context * width, *(layers * count for count in block), width, width]:
+                values = 0.02 * draw(count, numpy.float32)
+                values.tofile(file)
+        text = numpy.fromfile(f"{folder}/text", numpy.uint8).astype(numpy.uint16)
+        header[:] = 0
+        header[:3] = 20240520, 1, len(text)
+        with open(self.tokens, "wb") as file:
+            header.tofile(file)
+            text.tofile(file)
+
+    def command(self, a, run_dir, steps):
+        return [self.program, self.weights, self.tokens, str(a.batch), str(a.context), str(steps), run_dir]
+
+
 def run(command):
     """What the system says of a run that is over."""
     environment = dict(os.environ, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
@@ -168,6 +202,9 @@ def main():
         ways = {"dtrain": lambda run_dir, steps: dtrain_command(a, folder, run_dir, steps)}
         for kind in ["eager", "compiled"] if a.compile else ["eager"]:
             ways[f"PyTorch {kind}"] = lambda run_dir, steps, kind=kind: peer_command(a, kind, folder, run_dir, steps)
+        if a.llmc:
+            llmc = Llmc(a.llmc, folder)
+            ways["llm.c, fp32"] = lambda run_dir, steps: llmc.command(a, run_dir, steps)
         found = {name: [] for name in ways}
         for _ in range(a.rounds):
             for name, command in ways.items():
