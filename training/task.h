@@ -56,6 +56,13 @@ struct DataRequest {
   OnBadSample on_bad_sample = OnBadSample::stop;  ///< of pictures in files
 };
 
+/// What learning from one sample costs, by a count that others use, so that speeds can be compared.
+struct TrainingCost {
+  std::int64_t tokens = 0;  ///< that the network is fed
+  double flops = 0;         ///< floating-point operations, forward and backward, without what is recomputed
+  std::string formula;      ///< of flops
+};
+
 /// What a network's first output is.
 enum class OutputKind {
   values,  ///< what it predicts, as it is
@@ -119,6 +126,11 @@ class Task {
   /// How others publish the weights of the network for samples of `fields`, so that theirs can be read and
   /// ours written; nothing where nobody does.
   virtual std::optional<PublishedFormat> published_format(std::span<const Field> fields) const;
+
+  /// What learning from a sample of `fields` costs; nothing where nobody counts it.
+  virtual std::optional<TrainingCost> training_cost(std::span<const Field> /*fields*/) const {
+    return std::nullopt;
+  }
 
   /// What the numbers that the network gives mean, for readers of predictions. By default numbers.
   virtual OutputKind output_kind() const { return OutputKind::values; }

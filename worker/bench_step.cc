@@ -144,7 +144,7 @@ std::vector<DeviceWork> count_step(const Bench& bench, std::int64_t samples) {
 
 // Times on an emulated GPU would say nothing: what is counted there is exact.
 void count_and_print(const Bench& bench) {
-  const GpuPeaks& gpu = gpu_named(bench.options.text("forecast"));
+  const GpuPeaks& gpu = gpu_named(bench.options.text("forecast"), "--forecast");
   const std::int64_t own = bench.config.batch.per_worker;
   const std::int64_t asked = bench.options.integer("forecast-batch", 0, 1'000'000);
   std::vector<DeviceWork> step = count_step(bench, own);

@@ -9,6 +9,7 @@
 #include "models/tasks/asked_tokens.h"
 #include "models/tasks/count_right.h"
 #include "models/text/generate.h"
+#include "models/text/training_cost.h"
 #include "models/text/transformer.h"
 #include "parallel/tensor/layers.h"
 #include "runtime/autograd/ops/linear_cross_entropy.h"
@@ -57,6 +58,10 @@ std::optional<PublishedFormat> Language::published_format(std::span<const Field>
   TextModel model = model_;
   model.shape = shape_for(fields);
   return dtrain::published_format(model);
+}
+
+std::optional<TrainingCost> Language::training_cost(std::span<const Field> fields) const {
+  return dtrain::training_cost(shape_for(fields), fields.front().shape[0] - 1);
 }
 
 std::string Language::text_of(std::span<const std::int32_t> tokens, std::int64_t vocabulary) const {

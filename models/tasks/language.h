@@ -35,6 +35,7 @@ class Language final : public Task {
   /// 0.8.
   std::string show(const ShowRequest& request) const override;
   std::optional<PublishedFormat> published_format(std::span<const Field> fields) const override;
+  std::optional<TrainingCost> training_cost(std::span<const Field> fields) const override;
   OutputKind output_kind() const override { return OutputKind::logits; }
   Tensor loss_tensor_parallel(const Tensors& outputs, const BatchTensors& batch,
                               const TensorParallelGroup& tp_group) const override;

@@ -44,7 +44,10 @@ std::vector<Part> parts_of(const Progress& progress, bool padded) {
   }
   if (progress.done.empty()) parts.push_back({fmt::format("loss {:.4f}", progress.loss), 1, true});
   if (progress.samples_per_second > 0) {
-    parts.push_back({fmt::format("{:.0f} samples/s", progress.samples_per_second), 2});
+    const auto tokens = static_cast<double>(progress.tokens_per_sample);
+    parts.push_back({tokens > 0 ? fmt::format("{:.0f} tokens/s", tokens * progress.samples_per_second)
+                                : fmt::format("{:.0f} samples/s", progress.samples_per_second),
+                     2});
   }
   if (progress.time_left) parts.push_back({"ETA " + format_duration(*progress.time_left), 3});
   if (progress.resident_bytes > 0) parts.push_back({format_bytes(progress.resident_bytes), 5});

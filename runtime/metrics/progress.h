@@ -20,6 +20,7 @@ struct Progress {
   std::int64_t epochs = 0;       ///< 0 when not known
   double loss = 0;
   double samples_per_second = 0;
+  std::int64_t tokens_per_sample = 0;  ///< the rate is shown in tokens then; 0: in samples
   std::optional<Duration> time_left;
   std::int64_t resident_bytes = 0;  ///< 0: not shown
   /// What has been done, where that is no training: "61.5 MB, 12 shards". Shown for step, epoch and loss,

@@ -62,6 +62,10 @@ const speaking = (fields) => describedRun(runWith({ summary: { samples_per_secon
 const spoken = speaking(windowsOf(["tokens", "documents", "asked"], 65)), told = speaking(windowsOf(["tokens", "label"], 64));
 equal("tokens of a language model", textsOf(spoken.results)["Tokens per second"], "640");
 equal("what its loss is a mean over", [spoken.loss_over, told.loss_over, run.loss_over], ["tokens", "samples", "samples"]);
+const summed = describedRun(runWith({ summary: { samples_per_second: 10, tokens_per_second: 630, tokens: 1e6, model_flops_per_second: 5.38e14,
+  model_flops_formula: "6 N + 12 L H Q T a token", mfu: 0.5439 }, config: { fields: windowsOf(["tokens"], 65) } }));
+equal("a language model's speed as its summary has it", ["Tokens per second", "Tokens seen", "Model FLOP/s", "Model FLOPs utilization (MFU)"]
+  .map((name) => textsOf(summed.results)[name]), ["630", "1,000,000", "538 TFLOP/s (6 N + 12 L H Q T a token)", "54.39 %"]);
 equal("tokens of a classifier", textsOf(told.results)["Tokens per second"], "640");
 equal("tokens of fields that are none", [{ fields: 7 }, { fields: [{ name: "tokens" }] }, { fields: [null] }].map(tokensOf), [0, 0, 0]);
 

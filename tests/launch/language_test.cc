@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "tests/launch/trained.h"
+#include "tests/support/json.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
@@ -97,6 +98,28 @@ TEST_P(Language, EveryFormStartsFromPublishedWeights) {
     for (std::size_t step = 0; step < 3; ++step)
       EXPECT_NEAR(found[step], expected[step], 2e-5) << forms[i][0];
   }
+}
+
+class Speed : public Language {};
+
+// Tokens count from the run's beginning, rates from the start's.
+TEST_F(Speed, IsToldInTokensAndOperations) {
+  const std::vector<std::string> common = {"--model", "gpt2-tiny", "--peak-tflops", "0.5", "--threads", "1"};
+  const auto summary_of = [&](const std::string& steps, std::vector<std::string> more) {
+    more.insert(more.end(), common.begin(), common.end());
+    more.insert(more.end(), {"--max-steps", steps});
+    const RunResult result = train("run", more);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr(" tokens/s"));
+    return Json::parse(read_file(folder_ / "run/summary.json"));
+  };
+  EXPECT_EQ(summary_of("3", {}).at("tokens"), 3 * 4 * 16);
+  const Json summary = summary_of("5", {"--thread-workers", "2", "--batch-size", "2"});
+  EXPECT_EQ(summary.at("tokens"), 5 * 4 * 16);
+  const auto number = [&](const char* key) { return summary.at(key).get<double>(); };
+  EXPECT_DOUBLE_EQ(number("tokens_per_second"), 16 * number("samples_per_second"));
+  EXPECT_DOUBLE_EQ(number("mfu"), number("model_flops_per_second") / (2 * 0.5e12));
+  EXPECT_EQ(summary.at("model_flops_formula"), "6 N + 12 L H Q T a token");
 }
 
 // Of so many words the logits are never whole where the network is, and are where it is split.

@@ -123,7 +123,7 @@ void RunLogger::step(StepReport report, const RunProgress& at) {
   if (sinks_) {
     const SpanScope span(context_.spans, "metrics", "phase");
     post_progress(record, at);
-    if (due) post_step(record);
+    if (due) post_step(record, at);
   }
   if (due) {
     rate_since_ = now;
@@ -142,21 +142,27 @@ void RunLogger::post_progress(const StepRecord& record, const RunProgress& at) {
                           .epochs = epochs,
                           .loss = record.loss,
                           .samples_per_second = record.samples_per_second,
+                          .tokens_per_sample = cost_ ? cost_->tokens : 0,
                           .time_left = std::nullopt,
                           .resident_bytes = resident_bytes()};
   post([sinks = sinks_.get(), progress] { sinks->progress.update(progress); });
 }
 
-void RunLogger::post_step(StepRecord record) {
+void RunLogger::post_step(StepRecord record, const RunProgress& at) {
   record.time = unix_seconds();
   record.memory = memory_use();
   post([sinks = sinks_.get(), record] { sinks->metrics.write(record); });
-  post_points({{"train/loss", record.loss},
-               {"train/lr", record.lr},
-               {"train/samples_per_second", record.samples_per_second},
-               {"memory/allocated_bytes", static_cast<double>(record.memory->allocated_bytes)},
-               {"memory/resident_bytes", static_cast<double>(record.memory->resident_bytes)}},
-              record.step, record.time);
+  std::vector<std::pair<std::string, double>> points = {
+      {"train/loss", record.loss},
+      {"train/lr", record.lr},
+      {"train/samples_per_second", record.samples_per_second},
+      {"memory/allocated_bytes", static_cast<double>(record.memory->allocated_bytes)},
+      {"memory/resident_bytes", static_cast<double>(record.memory->resident_bytes)}};
+  if (const auto now = speed(at, record.samples_per_second)) {
+    points.emplace_back("train/tokens_per_second", now->tokens_per_second);
+    if (now->mfu) points.emplace_back("train/mfu", *now->mfu);
+  }
+  post_points(std::move(points), record.step, record.time);
 }
 
 void RunLogger::post_points(std::vector<std::pair<std::string, double>> points, std::int64_t step,
@@ -337,6 +343,16 @@ MemoryUse RunLogger::memory_use() const {
           .peak_resident_bytes = peak_resident_bytes()};
 }
 
+std::optional<ModelSpeed> RunLogger::speed(const RunProgress& at, double samples_per_second) const {
+  if (!cost_) return std::nullopt;
+  const TrainConfig& config = context_.config;
+  const auto each = static_cast<std::int64_t>(std::max<std::size_t>(config.devices.size(), 1));
+  std::optional<double> peak;
+  if (!context_.device.is_emulated()) peak = peak_flops(config, context_.device.name());
+  return model_speed(*cost_, train_ ? at.samples(train_->size(), config) : 0, samples_per_second, peak,
+                     each * context_.world_size);
+}
+
 RunSummary RunLogger::summarize(const std::string& status, const RunProgress& at) const {
   const StepClock& clock = context_.clock;
   RunSummary summary;
@@ -351,6 +367,7 @@ RunSummary RunLogger::summarize(const std::string& status, const RunProgress& at
   summary.seconds = std::chrono::duration<double>(steady_clock().now() - started_).count();
   summary.samples_per_second = static_cast<double>(samples_done_) /
                                std::max(std::chrono::duration<double>(clock.total()).count(), 1e-9);
+  summary.speed = speed(at, summary.samples_per_second);
   summary.evaluation = evaluation_;
   summary.seconds_to_first_step = seconds_to_first_step_;
   summary.resumed_from_step = at.resumed_from;

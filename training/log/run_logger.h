@@ -56,6 +56,8 @@ class RunLogger {
     train_ = std::move(train);
     test_ = std::move(test);
   }
+  /// What learning from a sample costs, where the task says so: speeds are then told in its words, too.
+  void costs(std::optional<TrainingCost> cost) { cost_ = std::move(cost); }
   /// Opens this rank's logs in the run's folder, where it can be seen from here. `line` is the log's first.
   void open_logs(const std::filesystem::path& logs, const std::string& line);
 
@@ -104,13 +106,14 @@ class RunLogger {
   /// Points of curves.
   void post_points(std::vector<std::pair<std::string, double>> points, std::int64_t step, double time);
   void post_progress(const StepRecord& record, const RunProgress& at);
-  void post_step(StepRecord record);
+  void post_step(StepRecord record, const RunProgress& at);
   void post_evaluation(const Evaluation& evaluation, const RunProgress& at);
   void post_confusion(const Confusion& confusion, const Task& task, const RunProgress& at);
   void note_first_step();
   void dump_batch(std::int64_t step, double loss, std::optional<double> median, const RunProgress& at);
   void end_epoch(const StepRecord& last, TimePoint now);
   MemoryUse memory_use() const;
+  std::optional<ModelSpeed> speed(const RunProgress& at, double samples_per_second) const;
   RunSummary summarize(const std::string& status, const RunProgress& at) const;
 
   RunLoggerContext context_;
@@ -118,8 +121,9 @@ class RunLogger {
   BackgroundWriter writer_;
   SpikeDetector spikes_;
   std::shared_ptr<const Source> train_, test_;  ///< null: not told
-  std::filesystem::path logs_;                  ///< empty where the run's folder cannot be seen from here
-  std::ofstream samples_log_;                   ///< open with --log-samples
+  std::optional<TrainingCost> cost_;
+  std::filesystem::path logs_;  ///< empty where the run's folder cannot be seen from here
+  std::ofstream samples_log_;   ///< open with --log-samples
   TimePoint started_, rate_since_, epoch_since_;
   bool epoch_whole_ = true;  ///< this start trains all of the current epoch
   std::int64_t rate_samples_ = 0, samples_done_ = 0;

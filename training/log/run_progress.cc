@@ -12,6 +12,10 @@ void RunProgress::count_steps(const TrainConfig& config, const StepSampler& samp
   total_steps = std::min(total_steps, step + left);
 }
 
+std::int64_t RunProgress::samples(std::int64_t size, const TrainConfig& config) const {
+  return epoch * (config.drop_last ? size - size % config.batch.global : size) + position;
+}
+
 void RunProgress::resume_at(std::int64_t done, const StepSampler& sampler) {
   if (done == step) return;
   const std::int64_t per_epoch = sampler.steps_from(0);

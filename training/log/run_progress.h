@@ -18,6 +18,8 @@ struct RunProgress {
   std::int64_t start = 0;  ///< which start of the run this is, from 1
   std::optional<std::int64_t> saved_step = {}, evaluated_step = {};
 
+  /// Samples that all ranks together have taken since the run began, of epochs of `size` samples.
+  std::int64_t samples(std::int64_t size, const TrainConfig& config) const;
   bool finished() const { return step >= total_steps; }
   /// The epoch that the last step was in.
   std::int64_t last_epoch() const { return position == 0 && epoch > 0 ? epoch - 1 : epoch; }

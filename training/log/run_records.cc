@@ -51,6 +51,13 @@ std::string summary_json(const RunSummary& summary) {
                          {"resident_bytes", summary.memory.resident_bytes},
                          {"peak_resident_bytes", summary.memory.peak_resident_bytes},
                          {"phase_milliseconds_per_step", summary.phase_milliseconds}};
+  if (const auto& speed = summary.speed) {
+    json["tokens"] = speed->tokens;
+    json["tokens_per_second"] = speed->tokens_per_second;
+    json["model_flops_per_second"] = speed->flops_per_second;
+    json["model_flops_formula"] = speed->cost.formula;
+    if (speed->mfu) json["mfu"] = *speed->mfu;
+  }
   if (summary.delays) json["staleness"] = nlohmann::json::parse(summary.delays->text());
   if (summary.evaluation) {
     json["test"] = {{"loss", summary.evaluation->loss}, {"samples", summary.evaluation->samples}};

@@ -11,6 +11,7 @@
 #include "runtime/data/source.h"
 #include "runtime/metrics/memory.h"
 #include "training/engine/evaluate.h"
+#include "training/log/model_speed.h"
 #include "training/loop/tuned_config.h"
 #include "training/options/train_config.h"
 
@@ -29,6 +30,7 @@ struct RunSummary {
   std::int64_t start = 0;  ///< which start of the run this was
   std::int64_t steps = 0, epochs = 0, world_size = 1;
   double loss = 0, samples_per_second = 0, seconds = 0;
+  std::optional<ModelSpeed> speed;  ///< where the task says what learning costs
   std::optional<Evaluation> evaluation;
   std::optional<double> seconds_to_first_step;  ///< since the launcher (or this process) started
   std::int64_t resumed_from_step = 0;

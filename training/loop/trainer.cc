@@ -68,6 +68,7 @@ Trainer::Trainer(const TrainConfig& config, const TrainerEnvironment& environmen
                     env_.task.name()));
   check_same_data(data_.fingerprint(), env_.communicator, start_deadline());
   logger_.name_samples(data_.shared_train(), data_.test());
+  logger_.costs(env_.task.training_cost(data_.train().fields()));
   engine_.prepare(factory(), data_.train().fields(), start_deadline());
   try {
     resume();

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -14,14 +13,6 @@ namespace {
 
 constexpr double kShortestKernel = 1e-6;  // a graph's node; alone a little more
 constexpr double kLaunch = 2e-6;          // of the host's time
-
-constexpr std::array kGpus = {
-    GpuPeaks{"h100", 3.35e12, 55e9, 67e12, 67e12, 495e12, 989e12},
-    GpuPeaks{"h200", 4.8e12, 55e9, 67e12, 67e12, 495e12, 989e12},
-    GpuPeaks{"a100", 2.04e12, 25e9, 19.5e12, 19.5e12, 156e12, 312e12},
-    GpuPeaks{"l4", 0.3e12, 25e9, 0.47e12, 30.3e12, 60e12, 121e12},
-    GpuPeaks{"rtx4090", 1.008e12, 25e9, 1.29e12, 82.6e12, 82.6e12, 165e12},
-};
 
 double rate_of(Arithmetic arithmetic, const GpuPeaks& gpu) {
   switch (arithmetic) {
@@ -55,15 +46,6 @@ void add(WorkRow& row, const DeviceWork& work, double seconds) {
 }
 
 }  // namespace
-
-const GpuPeaks& gpu_named(std::string_view name) {
-  std::string known;
-  for (const GpuPeaks& gpu : kGpus) {
-    if (gpu.name == name) return gpu;
-    known += (known.empty() ? "" : ", ") + std::string(gpu.name);
-  }
-  throw UsageError("--forecast: expected one of " + known + ", got '" + std::string(name) + "'");
-}
 
 std::vector<DeviceWork> at_batch(const std::vector<DeviceWork>& of_few, std::int64_t few,
                                  const std::vector<DeviceWork>& of_many, std::int64_t many,

@@ -3,22 +3,12 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "runtime/device/device_work.h"
+#include "runtime/device/gpu_peaks.h"
 
 namespace dtrain {
-
-/// What a GPU's data sheet says; bytes and floating-point operations a second, dense.
-struct GpuPeaks {
-  std::string_view name;
-  double memory = 0, bus = 0;
-  double f64 = 0, f32 = 0, tf32 = 0, half = 0;  ///< half: bf16 and fp16
-};
-
-/// "h100" (SXM), "h200", "a100" (80 GB SXM), "l4" or "rtx4090". Throws UsageError listing the names.
-const GpuPeaks& gpu_named(std::string_view name);
 
 /// Each call of a step with a batch of `wanted`, from steps with `few` and with `many` samples: bytes and
 /// operations grow evenly with the batch. Throws UsageError where the two steps are not the same calls.

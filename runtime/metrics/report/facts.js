@@ -53,16 +53,24 @@ function machineOf(config) {
 
 // ---- summary.json and the curves
 
+// With the formula that the operations were counted by.
+function flopsText(value, summary) {
+  const formula = summary.model_flops_formula;
+  return operationsText(value) + "/s" + (typeof formula === "string" ? ` (${formula})` : "");
+}
+
 const known = [["loss", "Last training loss", valueText, -1], ["seconds", "Duration", secondsText, -1],
   ["seconds_to_first_step", "Time to first step", secondsText, -1], ["steps", "Steps", valueText, 0],
   ["epochs", "Epochs", valueText, 0], ["world_size", "Workers", valueText, 0],
   ["resumed_from_step", "Resumed from step", valueText, 0],
+  ["tokens_per_second", "Tokens per second", valueText, 1], ["tokens", "Tokens seen", valueText, 0],
+  ["model_flops_per_second", "Model FLOP/s", flopsText, 1], ["mfu", "Model FLOPs utilization (MFU)", percentText, 1],
   ["peak_allocated_bytes", "Peak memory of tensors", bytesText, -1],
   ["peak_resident_bytes", "Peak memory of the process", bytesText, -1],
   ["allocated_bytes", "Memory of tensors at the end", bytesText, 0],
   ["resident_bytes", "Memory of the process at the end", bytesText, 0]];
 const knownKeys = new Set(known.map(([key]) => key));
-const elsewhere = new Set(["status", "device", "emulated", "samples_per_second", "start"]);
+const elsewhere = new Set(["status", "device", "emulated", "samples_per_second", "start", "model_flops_formula"]);
 
 const accuracyFact = (value) => fact("test.accuracy", "Test accuracy", percentText(value), value, 1);
 const testLossFact = (value) => fact("test.loss", "Test loss", valueText(value), value, -1);
@@ -83,7 +91,7 @@ function summaryFacts(summary, samples) {
   for (const [key, name, text, better] of known) {
     if (!all.has(key) || (key === "resumed_from_step" && !resumed)) continue;
     const value = all.get(key), after = key === "seconds" && resumed;
-    facts.push(fact(key, after ? "Duration since the resume" : name, text(value), value, better));
+    facts.push(fact(key, after ? "Duration since the resume" : name, text(value, summary), value, better));
   }
   // What nobody here knows the name of.
   for (const [key, value] of Object.entries(summary)) {
@@ -107,7 +115,7 @@ function resultsOf(run, samples) {
   last(curves.eval_loss, testLossFact);
   last(curves.rate, (value) => rateFact(samples, value));
   const rate = facts.find((one) => one.id === "samples_per_second"), tokens = tokensOf(objectOf(run.config));
-  if (rate && tokens > 0) {
+  if (rate && tokens > 0 && !facts.some((one) => one.id === "tokens_per_second")) {
     const value = tokens * rate.value;
     facts.splice(facts.indexOf(rate), 0, fact("tokens_per_second", "Tokens per second", valueText(value), value, 1));
   }

@@ -46,7 +46,7 @@ function notesOf(runs) {
 }
 
 function tiles(run) {
-  const wanted = ["test.accuracy", "test.loss", "loss", "tokens_per_second", "samples_per_second", "seconds_per_epoch", "seconds", "span", "peak_resident_bytes"];
+  const wanted = ["test.accuracy", "test.loss", "loss", "tokens_per_second", "mfu", "samples_per_second", "seconds_per_epoch", "seconds", "span", "peak_resident_bytes"];
   const found = wanted.map((id) => run.results.find((fact) => fact.id === id)).filter((fact) => fact);
   const shown = found.filter((fact) => fact.id !== "span" || !found.some((other) => other.id === "seconds"))
     .filter((fact) => fact.id !== "samples_per_second" || !found.some((other) => other.id === "tokens_per_second")).slice(0, 6);

@@ -41,6 +41,14 @@ function secondsText(seconds) {
   return `${Math.floor(whole / 3600)} h ${two(Math.floor(whole / 60) % 60)} min`;
 }
 
+// "538 TFLOP".
+function operationsText(operations) {
+  const names = ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP"];
+  let unit = 0;
+  for (; Math.abs(operations) >= 1000 && unit + 1 < names.length; ++unit) operations /= 1000;
+  return `${significant(operations, 3)} ${names[unit]}`;
+}
+
 const percentText = (share) => fixed(share * 100, 2) + " %";
 
 const units = [["_bytes", bytesText], ["_milliseconds", (ms) => valueText(ms) + " ms"], ["_seconds", secondsText],

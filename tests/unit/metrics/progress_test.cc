@@ -40,6 +40,12 @@ TEST(FormatProgress, SaysEverythingWhenThereIsRoom) {
             "step 50/200  epoch 2/10  loss 0.5322  12346 samples/s  ETA 1 min 15 s  64.0 MiB");
 }
 
+TEST(FormatProgress, CountsTokensWhereSamplesAreTexts) {
+  Progress text = sample();
+  text.tokens_per_sample = 1024;
+  EXPECT_THAT(format_progress(text, 0, false, false), HasSubstr("loss 0.5322  12641894 tokens/s  ETA"));
+}
+
 TEST(FormatProgress, LeavesOutWhatIsNotKnown) {
   Progress bare;
   bare.step = 7;

@@ -29,7 +29,7 @@ TEST(Roofline, ACallTakesTheLongestOfWhatItNeeds) {
 
 TEST(Roofline, ManyShortCallsWaitForTheHost) {
   const std::vector<DeviceWork> step(1000, kernel("(row_kernel<T, Op>)", 0, 0));
-  const StepForecast found = forecast(step, gpu_named("h100"));
+  const StepForecast found = forecast(step, gpu_named("h100", "--forecast"));
   EXPECT_NEAR(found.recorded(), 1e-3, 1e-9);
   EXPECT_NEAR(found.as_it_comes(), 2e-3, 1e-9);
   ASSERT_EQ(found.rows.size(), 1U);
@@ -48,9 +48,9 @@ TEST(Roofline, GrowsWhatGrowsWithTheBatch) {
 }
 
 TEST(Roofline, SaysThatItIsAPrediction) {
-  const auto step = forecast({kernel("k", 1e9, 0)}, gpu_named("l4"));
-  const std::string table = forecast_table(step, gpu_named("l4"), 32),
-                    json = forecast_json(step, gpu_named("l4"), 32);
+  const auto step = forecast({kernel("k", 1e9, 0)}, gpu_named("l4", "--forecast"));
+  const std::string table = forecast_table(step, gpu_named("l4", "--forecast"), 32),
+                    json = forecast_json(step, gpu_named("l4", "--forecast"), 32);
   EXPECT_NE(table.find("counted on an emulated GPU, predicted for l4"), std::string::npos) << table;
   std::istringstream lines(json);
   std::string line, last;
@@ -59,7 +59,7 @@ TEST(Roofline, SaysThatItIsAPrediction) {
   EXPECT_EQ(parsed.at("predicted_for"), "l4");
   EXPECT_EQ(parsed.at("emulated"), true);
   EXPECT_NEAR(parsed.at("predicted_recorded_ms").get<double>(), 1e9 / 0.3e12 * 1e3, 1e-9);
-  EXPECT_THROW(gpu_named("gtx285"), UsageError);
+  EXPECT_THROW(gpu_named("gtx285", "--forecast"), UsageError);
 }
 
 }  // namespace
