@@ -25,7 +25,7 @@ set(DTRAIN_INTERNAL_HEADERS
   "parallel/server/(message_link|protocol|purpose|server_channels|table)\\.h"
   "runtime/autograd/(backward_pass\\.h|functions/.*)"
   "runtime/base/(blocked_signals|check|start_thread|terminal|files/(durable_file|module_file))\\.h"
-  "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|shard_index|snapshot_copy|writer_lock|json/.*)\\.h"
+  "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|shard_index|taken_snapshot|writer_lock|json/.*)\\.h"
   "runtime/data/(cache/.*|formats/.*|sources/(class_labels|csv_source|idx_source|npy_source|open_files|pixels|source_spec)\\.h)"
   "runtime/data/images/(formats|passes|files/(kept_index|wds_index))\\.h"
   "runtime/data/tokens/(patterns|tokenizer_files|train_bpe|unicode|shards/.*)\\.h"

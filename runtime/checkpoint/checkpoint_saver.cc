@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
-#include "runtime/checkpoint/snapshot_copy.h"
+#include "runtime/checkpoint/taken_snapshot.h"
 
 namespace dtrain {
 namespace {
@@ -31,7 +31,7 @@ CheckpointSaver::CheckpointSaver(CheckpointStore* store, Log& log, CheckpointSav
                     "(max_over_ranks), got none",
                     options_.shard.count));
   if (store_ == nullptr) return;
-  copy_ = std::make_unique<SnapshotCopy>();
+  taken_ = std::make_unique<TakenSnapshot>();
   writer_ = std::make_unique<BackgroundWriter>(log, BackgroundWriterOptions{.thread_name = "dtrain-save",
                                                                             .patience = options_.patience,
                                                                             .look_every = Duration::zero(),
@@ -53,7 +53,21 @@ CheckpointSaver::~CheckpointSaver() {
 bool CheckpointSaver::free() const { return sharded() ? phase_ == Phase::none : !writing(); }
 
 void CheckpointSaver::save(const Snapshot& snapshot, const Deadline& deadline) {
-  if (!writer_) return;
+  if (!begin_save(snapshot, deadline)) return;
+  taken_->copy(snapshot);
+  write_taken();
+}
+
+void CheckpointSaver::save_in_place(const Snapshot& snapshot, std::shared_ptr<const void> owner,
+                                    const Deadline& deadline) {
+  if (!begin_save(snapshot, deadline)) return;
+  taken_->keep(snapshot, std::move(owner));
+  write_taken();
+}
+
+// False where there is nothing to save here.
+bool CheckpointSaver::begin_save(const Snapshot& snapshot, const Deadline& deadline) {
+  if (!writer_) return false;
   checkpoint_bytes(snapshot);  // refuses here, in the caller's thread, what cannot be written
   if (sharded() && !free()) {
     throw UsageError(
@@ -68,15 +82,18 @@ void CheckpointSaver::save(const Snapshot& snapshot, const Deadline& deadline) {
   owed_ = false;
   step_ = snapshot.state.step;
   begun_at_ = steady_clock().now();
-  copy_->take(snapshot);
+  return true;
+}
+
+void CheckpointSaver::write_taken() {
   if (sharded()) {
     phase_ = Phase::shards;
     return post(
-        "write checkpoint", [this] { store_->prepare(copy_->snapshot(), options_.shard); },
+        "write checkpoint", [this] { store_->prepare(taken_->snapshot(), options_.shard); },
         options_.patience);
   }
   const auto write = [this] {
-    store_->save(copy_->snapshot());
+    store_->save(taken_->snapshot());
     durable_ = step_;
   };
   post("write checkpoint", write, options_.patience);
@@ -151,7 +168,7 @@ void CheckpointSaver::end_shards(bool failed) {
   if (!leads()) return;
   if (failed) return writer_->post([store = store_] { store->abandon(); }, Duration::zero());
   const auto write = [this] {
-    store_->commit(copy_->snapshot().state, options_.shard.count);
+    store_->commit(taken_->snapshot().state, options_.shard.count);
     durable_ = step_;
   };
   post("commit checkpoint", write, Duration::zero());  // one that failed has dropped what it would commit

@@ -19,7 +19,7 @@
 
 namespace dtrain {
 
-class SnapshotCopy;
+class TakenSnapshot;
 
 struct CheckpointSaverOptions {
   Shard shard = {};  ///< what this process is among those that save together; number 0 commits
@@ -39,7 +39,8 @@ struct CheckpointSaverOptions {
 };
 
 /// One process'. At most one checkpoint is in flight. All calls from one thread, and, with several shards, on
-/// all processes in the same order. Memory: one copy of what is saved, kept for the next save.
+/// all processes in the same order. Memory: one copy of what is saved, kept for the next save; none of
+/// save_in_place().
 ///
 ///     CheckpointSaver saver(&store, log);               // of a process that holds everything
 ///     …each step:  saver.poll();
@@ -64,6 +65,10 @@ class CheckpointSaver {
   /// when it returns. Waits for the write before, unless free(); with several shards it must be. Throws
   /// UsageError for what cannot be written, and as wait().
   void save(const Snapshot& snapshot, const Deadline& deadline = Deadline::never());
+  /// As save(), without the copy: `owner` keeps alive what `snapshot` refers to, which nobody changes any
+  /// more.
+  void save_in_place(const Snapshot& snapshot, std::shared_ptr<const void> owner,
+                     const Deadline& deadline = Deadline::never());
   /// The checkpoint of `step` is due and not free() to be taken: says so, and asks for another.
   void postpone(std::int64_t step);
   /// Whether a checkpoint was postponed, or the last one failed.
@@ -96,6 +101,8 @@ class CheckpointSaver {
   bool sharded() const noexcept { return options_.shard.count > 1; }
   bool writing() const { return writer_ && !writer_->idle(); }
   std::int64_t own_state() const;
+  bool begin_save(const Snapshot& snapshot, const Deadline& deadline);
+  void write_taken();
   void post(const char* span, const BackgroundWriter::Entry& write, Duration patience);
   /// With several shards: what all processes have said moves the save on.
   void advance(std::int64_t worst);
@@ -107,10 +114,10 @@ class CheckpointSaver {
   CheckpointStore* store_;
   Log& log_;
   CheckpointSaverOptions options_;
-  std::unique_ptr<SnapshotCopy> copy_;  ///< the writing thread's while that is not idle
-  Phase phase_ = Phase::none;           ///< of a save that processes make together; equal on all of them
-  bool failing_ = false;                ///< what phase_ ends was not written by all
-  std::int64_t step_ = 0;               ///< of the save begun last
+  std::unique_ptr<TakenSnapshot> taken_;  ///< the writing thread's while that is not idle
+  Phase phase_ = Phase::none;             ///< of a save that processes make together; equal on all of them
+  bool failing_ = false;                  ///< what phase_ ends was not written by all
+  std::int64_t step_ = 0;                 ///< of the save begun last
   TimePoint begun_at_{};
   std::exception_ptr failure_;  ///< of the save begun last
   bool reported_ = true;        ///< failure_ was

@@ -381,7 +381,7 @@ void Trainer::show() {
   logger_.shown(engine_.show(data_.test(), number), progress_);
 }
 
-void Trainer::save_checkpoint() {
+void Trainer::save_checkpoint(bool ends) {
   take_reports(0);  // which throws before a step that went wrong is saved
   const SpanScope span(env_.tracer.spans(), "checkpoint", "phase");
   progress_.saved_step = progress_.step;
@@ -393,15 +393,18 @@ void Trainer::save_checkpoint() {
   const bool saves = is_root() || env_.strategy.sharded();
   RankState parts = saves ? env_.strategy.save() : RankState();
   divergence_.check(parts, progress_);
-  if (saves) write(std::move(parts));
+  if (saves) write(std::move(parts), ends);
   env_.clock.lap(Phase::checkpoint);
 }
 
-void Trainer::write(RankState parts) {
+// At the end of training nothing changes any more, and is written from where it is.
+void Trainer::write(RankState parts, bool ends) {
   CheckpointSaver& saver = checkpoints_.saver();
   if (!saver.free()) return saver.postpone(progress_.step);
   parts = on_host(std::move(parts));
-  saver.save({state(), views_of(parts.model), views_of(parts.optimizer)});
+  if (!ends) return saver.save({state(), views_of(parts.model), views_of(parts.optimizer)});
+  const auto last = std::make_shared<const RankState>(std::move(parts));
+  saver.save_in_place({state(), views_of(last->model), views_of(last->optimizer)}, last);
 }
 
 // Each node keeps what rank 0 would save.
@@ -461,9 +464,9 @@ void Trainer::save_last() {
   CheckpointSaver& saver = checkpoints_.saver();
   saver.drain();
   if (progress_.saved_step != progress_.step) {
-    save_checkpoint();
+    save_checkpoint(true);
   } else if (saver.owes()) {
-    write(env_.strategy.save());
+    write(env_.strategy.save(), true);
   }
   saver.drain();
   saver.check();

@@ -55,8 +55,8 @@ class Trainer {
   void evaluate();
   void show_fed();
   void show();
-  void save_checkpoint();
-  void write(RankState parts);
+  void save_checkpoint(bool ends = false);
+  void write(RankState parts, bool ends);
   void save_snapshot();
   TrainingState state() const;
 

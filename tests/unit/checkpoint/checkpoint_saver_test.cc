@@ -45,6 +45,26 @@ TEST(CheckpointSaver, TakesACopyBeforeItReturns) {
   EXPECT_EQ(store.list().size(), 2U);
 }
 
+TEST(CheckpointSaver, WritesInPlaceWhatItsOwnerKeeps) {
+  const TempDir folder;
+  MemoryLog log;
+  CheckpointStore store(folder.path(), 2, log);
+  CheckpointSaver saver(&store, log);
+  auto sample = std::make_shared<SampleSnapshot>(7, 100'000);
+  const std::weak_ptr<SampleSnapshot> alive = sample;
+  {
+    const Snapshot& snapshot = sample->get();
+    saver.save_in_place(snapshot, std::move(sample), soon());
+  }
+  EXPECT_FALSE(alive.expired());
+  saver.wait(soon());
+  EXPECT_EQ(test::values<float>(store.latest()->model, "conv1.weight")[99'999], 7.0F + 99'999);
+  saver.save(SampleSnapshot(8).get(), soon());
+  EXPECT_TRUE(alive.expired());
+  saver.wait(soon());
+  EXPECT_EQ(saver.durable_step(), 8);
+}
+
 TEST(CheckpointSaver, FinishesWhenItEnds) {
   const TempDir folder;
   MemoryLog log;

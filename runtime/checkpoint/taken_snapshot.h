@@ -1,10 +1,11 @@
-// A snapshot with memory of its own, so that the tensors may change while it is written. Internal to
-// runtime/checkpoint.
+// A snapshot whose memory stays as it is while it is written: a copy, or tensors that nobody changes any
+// more. Internal to runtime/checkpoint.
 #pragma once
 
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "runtime/checkpoint/checkpoint_store.h"
@@ -12,17 +13,23 @@
 namespace dtrain {
 
 /// Its memory only ever grows: the next save finds pages that are already there.
-class SnapshotCopy {
+class TakenSnapshot {
  public:
   /// Copies everything `source` refers to.
-  void take(const Snapshot& source) {
+  void copy(const Snapshot& source) {
+    owner_ = nullptr;
     reserve(bytes_of(source.model) + bytes_of(source.optimizer));
-    copy_.state = source.state;
+    taken_.state = source.state;
     std::size_t at = 0;
-    copy(source.model, copy_.model, at);
-    copy(source.optimizer, copy_.optimizer, at);
+    copy(source.model, taken_.model, at);
+    copy(source.optimizer, taken_.optimizer, at);
   }
-  const Snapshot& snapshot() const noexcept { return copy_; }
+  /// Refers to what `source` refers to, and keeps `owner` alive, which has that memory.
+  void keep(const Snapshot& source, std::shared_ptr<const void> owner) {
+    taken_ = source;
+    owner_ = std::move(owner);
+  }
+  const Snapshot& snapshot() const noexcept { return taken_; }
 
  private:
   static constexpr std::size_t kAlignment = 16;  // what operator new[] gives, and more than any dtype needs
@@ -54,7 +61,8 @@ class SnapshotCopy {
 
   std::unique_ptr<std::byte[]> memory_;
   std::size_t capacity_ = 0;
-  Snapshot copy_;
+  std::shared_ptr<const void> owner_;  ///< null: taken_ is in memory_
+  Snapshot taken_;
 };
 
 }  // namespace dtrain
