@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
@@ -112,6 +113,9 @@ void RunLogger::step(StepReport report, const RunProgress& at) {
   if (const auto median = spikes_.judge(record.loss)) dump_batch(record.step, record.loss, median, at);
   rate_samples_ += report.samples;
   samples_done_ += report.samples;
+  epoch_.losses += record.loss;
+  ++epoch_.steps;
+  epoch_.samples += report.samples;
   const TimePoint now = steady_clock().now();
   if (record.step == 1 && at.resumed_from == 0) note_first_step();
   const bool due = record.step % context_.config.log_every == 0 || record.step >= at.total_steps;
@@ -181,7 +185,13 @@ void RunLogger::end_epoch(const StepRecord& last, TimePoint now) {
                              .time = unix_seconds()};
     post([sinks = sinks_.get(), record] { sinks->metrics.write(record); });
     post_points({{"train/seconds_per_epoch", record.seconds}}, record.step, record.time);
+    epoch_.seconds = record.seconds;
+    ended_ = epoch_;
+    const std::int64_t every = context_.config.eval_every;
+    const bool is_evaluated = every > 0 && (record.epoch + 1) % every == 0;
+    if (!is_evaluated) post_result(epoch_line(record.epoch, {}));
   }
+  epoch_ = {};
   epoch_since_ = now;
   epoch_whole_ = true;
 }
@@ -201,6 +211,24 @@ void RunLogger::phases(std::int64_t step, const PhaseComparison& compared) {
 }
 
 // At the end of an epoch and in the middle of one alike: the epoch the last step belonged to.
+// "epoch 3: loss 0.5211, test accuracy 0.8122, test loss 0.5027, 6.9 s, 8,696 samples/s", as far as that is
+// known: `tests` may be empty, and an evaluation may come without an end of an epoch before it.
+std::string RunLogger::epoch_line(std::int64_t epoch, const std::string& tests) {
+  std::vector<std::string> parts;
+  if (ended_)
+    parts.push_back(fmt::format("loss {:.4f}", ended_->losses / static_cast<double>(ended_->steps)));
+  if (!tests.empty()) parts.push_back(tests);
+  if (ended_) {
+    const double rate = static_cast<double>(ended_->samples) / std::max(ended_->seconds, 1e-9);
+    parts.push_back(fmt::format("{:.3g} s", ended_->seconds));
+    parts.push_back(cost_
+                        ? format_count(std::llround(rate * static_cast<double>(cost_->tokens))) + " tokens/s"
+                        : format_count(std::llround(rate)) + " samples/s");
+  }
+  ended_.reset();
+  return fmt::format("epoch {}: {}", epoch + 1, fmt::join(parts, ", "));
+}
+
 void RunLogger::evaluation(const Evaluation& evaluation, const Task& task, const RunProgress& at) {
   evaluation_ = evaluation;
   if (sinks_) post_evaluation(evaluation, at);
@@ -235,10 +263,14 @@ void RunLogger::post_evaluation(const Evaluation& evaluation, const RunProgress&
     points.emplace_back("test/" + name, value);
     found += fmt::format("test {} {:.4f}, ", name, value);
   }
-  const std::string text = fmt::format("epoch {}: {}test loss {:.4f} ({} samples)", record.epoch + 1, found,
-                                       record.loss, record.samples);
+  found += fmt::format("test loss {:.4f}", record.loss);
+  best_.add(evaluation, record.epoch);
   post([sinks = sinks_.get(), record] { sinks->metrics.write(record); });
   post_points(std::move(points), at.step, unix_seconds());
+  post_result(epoch_line(record.epoch, found));
+}
+
+void RunLogger::post_result(const std::string& text) {
   post([sinks = sinks_.get(), text] { sinks->progress.result(text); });
 }
 
@@ -329,10 +361,16 @@ void RunLogger::message(const std::string& text) {
 
 void RunLogger::finish(const std::string& status, const RunProgress& at) {
   if (!sinks_) return;
+  std::string text = fmt::format("{}: {} steps, {} in this start", status, format_count(at.step),
+                                 format_duration(steady_clock().now() - started_));
+  if (const std::string best = best_.text(); !best.empty()) text += ", " + best;
   post([sinks = sinks_.get(), summary = summarize(status, at)] {
     sinks->progress.finish();
     sinks->run.write_summary(summary_json(summary));
     write_report(sinks->run);
+  });
+  post([sinks = sinks_.get(), text] {
+    sinks->progress.message(fmt::format("{}\nreport: {}", text, sinks->run.report().string()));
   });
 }
 

@@ -14,6 +14,7 @@
 #include "runtime/metrics/run_directory.h"
 #include "runtime/metrics/step_clock.h"
 #include "training/engine/step_reports.h"
+#include "training/log/introduction.h"
 #include "training/log/pictures.h"
 #include "training/log/run_progress.h"
 #include "training/log/run_records.h"
@@ -100,6 +101,11 @@ class RunLogger {
 
  private:
   struct Sinks;
+  /// Of the steps of an epoch that this start makes.
+  struct EpochSum {
+    double losses = 0, seconds = 0;
+    std::int64_t steps = 0, samples = 0;
+  };
 
   /// `entry` is written as soon as the disk allows; without the permit it is dropped.
   void post(BackgroundWriter::Entry entry);
@@ -112,6 +118,8 @@ class RunLogger {
   void note_first_step();
   void dump_batch(std::int64_t step, double loss, std::optional<double> median, const RunProgress& at);
   void end_epoch(const StepRecord& last, TimePoint now);
+  std::string epoch_line(std::int64_t epoch, const std::string& tests);
+  void post_result(const std::string& text);
   MemoryUse memory_use() const;
   std::optional<ModelSpeed> speed(const RunProgress& at, double samples_per_second) const;
   RunSummary summarize(const std::string& status, const RunProgress& at) const;
@@ -130,6 +138,9 @@ class RunLogger {
   double samples_per_second_ = 0, last_loss_ = 0;
   std::optional<double> seconds_to_first_step_;
   std::optional<Evaluation> evaluation_;
+  BestEvaluation best_;
+  EpochSum epoch_;                 ///< of the current one
+  std::optional<EpochSum> ended_;  ///< of the last one, of which nothing was told yet
   std::optional<UpdateDelays> delays_;
 };
 

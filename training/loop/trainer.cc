@@ -5,13 +5,16 @@
 #include <unistd.h>
 
 #include <memory>
+#include <numeric>
 #include <set>
 #include <utility>
 
 #include "parallel/layout/saved_tensors.h"
 #include "parallel/share.h"
 #include "parallel/sync/equal_start.h"
+#include "runtime/nn/trainable.h"
 #include "runtime/optim/guard/grad_scaler.h"
+#include "training/log/introduction.h"
 #include "training/log/run_records.h"
 #include "training/start/initial_network.h"
 #include "training/start/same_data.h"
@@ -36,6 +39,11 @@ std::map<std::string, std::string> scaler_entries(const std::map<std::string, st
     if (name.starts_with(kScalerPrefix)) entries.emplace(name.substr(kScalerPrefix.size()), value);
   }
   return entries;
+}
+
+std::int64_t elements_of(const NamedTensors& tensors) {
+  return std::accumulate(tensors.begin(), tensors.end(), std::int64_t{0},
+                         [](std::int64_t sum, const auto& one) { return sum + one.second.numel(); });
 }
 
 EngineOptions engine_options(const TrainConfig& config, const TrainerEnvironment& environment) {
@@ -103,6 +111,8 @@ ModelFactory Trainer::factory() {
                                                            sharing, device, env_.log);
                 generator_state_ = made.generator_state;
                 frozen_ = made.frozen;
+                parameters_ = made.network->parameter_count();
+                trained_ = parameters_ - elements_of(frozen_parameters(*made.network));
                 kept_ = made.kept;
                 finite_.take_new(*made.network);
                 *vectors = names_of_vectors(made.network->named_parameters());
@@ -128,12 +138,31 @@ void Trainer::resume() {
   });
   checkpoints_.open(state(), [this] { logger_.sync(); });
   begin_start();
+  if (is_root()) introduce();
   if (const Checkpoint* found = checkpoints_.found())
     logger_.message(
         fmt::format("resuming from step {}, saved as {}", found->state.step, found->path.string()));
   open_logs();
   if (const auto state = checkpoints_.load()) take_over(*state);
   checkpoints_.close_found();
+}
+
+void Trainer::introduce() {
+  logger_.message(text_of(
+      {.model = config_.model,
+       .parameters = parameters_,
+       .trained = trained_,
+       .data = config_.settings.contains("dataset") ? config_.settings.at("dataset") : data_.train().name(),
+       .train_samples = data_.train().size(),
+       .test_samples = data_.test()->size(),
+       .workers = env_.communicator.size(),
+       .device = env_.device->name(),
+       .backend = std::string(env_.communicator.backend()),
+       .steps_per_epoch = data_.sampler().steps_from(0),
+       .global_batch = config_.batch.global,
+       .optimizer = std::string(name_of(config_.optimizer.rule)),
+       .lr = lr_of(config_.optimizer.rule),
+       .folder = checkpoints_.folder()}));
 }
 
 void Trainer::take_over(const TrainingState& state) {

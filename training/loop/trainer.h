@@ -36,6 +36,7 @@ class Trainer {
   // Start
   ModelFactory factory();
   void resume();
+  void introduce();
   void take_over(const TrainingState& state);
   void begin_start();
   void open_logs();
@@ -83,12 +84,13 @@ class Trainer {
   DivergenceDetector divergence_;
   StragglerDetector stragglers_;
   RunProgress progress_;
-  std::string frozen_;              ///< what --freeze did; empty without
-  std::string kept_;                ///< what weights from elsewhere did not have; empty: nothing
-  std::string generator_state_;     ///< after the initial weights were drawn
-  std::int64_t went_back_to_ = -1;  ///< the step to which the run went back last
-  bool stop_requested_ = false;     ///< some rank was told to stop; known to all at the same place
-  bool save_requested_ = false;     ///< rank 0 can take a checkpoint that was postponed; known likewise
+  std::int64_t parameters_ = 0, trained_ = 0;  ///< numbers in the network, and those that are not frozen
+  std::string frozen_;                         ///< what --freeze did; empty without
+  std::string kept_;                           ///< what weights from elsewhere did not have; empty: nothing
+  std::string generator_state_;                ///< after the initial weights were drawn
+  std::int64_t went_back_to_ = -1;             ///< the step to which the run went back last
+  bool stop_requested_ = false;                ///< some rank was told to stop; known to all at the same place
+  bool save_requested_ = false;  ///< rank 0 can take a checkpoint that was postponed; known likewise
 };
 
 }  // namespace dtrain

@@ -1,0 +1,48 @@
+#include "training/log/introduction.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace dtrain {
+
+std::string format_count(std::int64_t count) {
+  std::string text = fmt::format("{}", count);
+  const auto digits = static_cast<std::ptrdiff_t>(text.size()) - (count < 0 ? 1 : 0);
+  for (std::ptrdiff_t behind = 3; behind < digits; behind += 3)
+    text.insert(text.size() - static_cast<std::size_t>(behind + behind / 3 - 1), ",");
+  return text;
+}
+
+std::string text_of(const RunIntroduction& run) {
+  std::string network = run.model;
+  if (run.parameters > 0) network += fmt::format(": {} parameters", format_count(run.parameters));
+  if (run.trained < run.parameters) network += fmt::format(", {} of them trained", format_count(run.trained));
+  std::string workers = run.workers == 1 ? "1 worker" : fmt::format("{} workers", format_count(run.workers));
+  workers += " on " + run.device;
+  if (run.workers > 1) workers += ", backend " + run.backend;
+  return fmt::format(
+      "{}\n{}: {} samples to train on, {} to test on\n{}; {} steps of {} samples in an epoch; {}, learning "
+      "rate {:g}\nfiles: {}",
+      network, run.data, format_count(run.train_samples), format_count(run.test_samples), workers,
+      format_count(run.steps_per_epoch), format_count(run.global_batch), run.optimizer, run.lr,
+      run.folder.string());
+}
+
+void BestEvaluation::add(const Evaluation& evaluation, std::int64_t epoch) {
+  const auto accuracy = std::find_if(evaluation.metrics.begin(), evaluation.metrics.end(),
+                                     [](const auto& metric) { return metric.first == "accuracy"; });
+  const bool has_accuracy = accuracy != evaluation.metrics.end();
+  const double value = has_accuracy ? accuracy->second : evaluation.loss;
+  if (!name_.empty() && (has_accuracy ? value <= value_ : value >= value_)) return;
+  name_ = has_accuracy ? "accuracy" : "loss";
+  value_ = value;
+  epoch_ = epoch;
+}
+
+std::string BestEvaluation::text() const {
+  return name_.empty() ? std::string()
+                       : fmt::format("best test {} {:.4f} (epoch {})", name_, value_, epoch_ + 1);
+}
+
+}  // namespace dtrain
