@@ -25,6 +25,7 @@ ExitCode run_eval(const Invocation& invocation);
 ExitCode run_sampler(const Invocation& invocation);
 ExitCode run_data(const Invocation& invocation);
 ExitCode run_doctor(const Invocation& invocation);
+ExitCode run_runs(const Invocation& invocation);
 ExitCode run_report(const Invocation& invocation);
 ExitCode run_sweep(const Invocation& invocation);
 ExitCode run_bench(const Invocation& invocation);

@@ -17,7 +17,9 @@
 #include "training/start/same_data.h"
 #include "training/start/threads.h"
 #include "training/start/unused_gpus.h"
+#include "training/use/commands.h"
 #include "training/use/published_weights.h"
+#include "training/use/saved_run.h"
 #include "training/use/weights.h"
 #include "worker/choices.h"
 #include "worker/commands.h"
@@ -28,7 +30,7 @@ namespace {
 
 // clang-format off
 constexpr OptionSpec kOptions[] = {
-    {"checkpoint", "What to evaluate", "PATH", "", "a run directory, a checkpoint directory, a .safetensors file, or a folder of published weights"},
+    {"checkpoint", "What to evaluate", "PATH", "", "the same as the first argument: a run directory, a checkpoint directory, a .safetensors file, or a folder of published weights; unset: the newest run in runs/"},
     {"model", "What to evaluate", "NAME", "", "model; unset: the checkpoint's"},
     {"task", "What to evaluate", "NAME", "", "task; unset: the checkpoint's"},
     {"dataset", "What to evaluate", "NAME", "", "data set; unset: the checkpoint's"},
@@ -135,6 +137,7 @@ std::optional<double> bytes_a_token(const std::shared_ptr<const Source>& source,
 /// What every worker of an evaluation has.
 struct Here {
   const Options& options;
+  const std::string& weights;  ///< a run, a checkpoint, a file, or a folder of published ones
   const Environment& environment;
   Placement placement;
   Duration timeout;
@@ -155,7 +158,7 @@ ExitCode answer_questions(const Here& here) {
     if (options.has(name)) options.refuse(name, "nothing together with --choices");
   }
   const std::vector<Question> questions = read_questions(options.text("choices"));
-  const LanguageModel model = open_language_model(options.text("checkpoint"), "", here.device, here.log);
+  const LanguageModel model = open_language_model(here.weights, "", here.device, here.log);
   const Words words(options.has("tokenizer") ? options.text("tokenizer") : model.tokenizer,
                     model.transformer().shape().vocabulary);
   Peers peers = here.peers();
@@ -181,8 +184,8 @@ struct Subject {
   }
 };
 
-Subject saved_subject(const Options& options, Log& log) {
-  Subject subject{.saved = open_weights(options.text("checkpoint"), "--checkpoint", log)};
+Subject saved_subject(const Options& options, const std::string& path, Log& log) {
+  Subject subject{.saved = open_weights(path, "--checkpoint", log)};
   const SavedWeights& weights = *subject.saved;
   subject.model = option_or(options, "model", weights);
   subject.task = make_task(option_or(options, "task", weights, std::string(default_task(subject.model))),
@@ -191,8 +194,7 @@ Subject saved_subject(const Options& options, Log& log) {
   return subject;
 }
 
-Subject published_subject(const Options& options) {
-  const std::string& folder = options.text("checkpoint");
+Subject published_subject(const Options& options, const std::string& folder) {
   if (options.has("model"))
     options.refuse("model", "none, as the folder of published weights names its model");
   if (!options.has("dataset")) throw UsageError("--dataset: expected a name, got none");
@@ -208,9 +210,9 @@ ExitCode evaluate_samples(const Here& here) {
   const Options& options = here.options;
   Log& log = here.log;
   const auto& device = here.device;
-  const Subject subject = PublishedWeights::is_folder(options.text("checkpoint"))
-                              ? published_subject(options)
-                              : saved_subject(options, log);
+  const Subject subject = PublishedWeights::is_folder(here.weights)
+                              ? published_subject(options, here.weights)
+                              : saved_subject(options, here.weights, log);
   const auto& task = subject.task;
   const Splits splits = task->open(
       {.dataset = subject.dataset,
@@ -250,17 +252,24 @@ ExitCode evaluate_samples(const Here& here) {
 }  // namespace
 
 ExitCode run_eval(const Invocation& invocation) {
-  const Options options =
-      resolve_options("dtrain eval", kOptions, invocation.arguments, invocation.environment);
-  if (const auto help = asked_help(options, "usage: dtrain eval --checkpoint PATH [options]", kOptions)) {
+  std::vector<std::string> arguments = invocation.arguments;
+  const std::vector<std::string> words = take_words(arguments, 1);
+  const Options options = resolve_options("dtrain eval", kOptions, arguments, invocation.environment);
+  if (const auto help = asked_help(options, "usage: dtrain eval [RUN|PATH] [options]", kOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }
   const Placement placement = find_placement(invocation.environment);
   limit_threads(placement, invocation.environment);
-  FdLog log(STDERR_FILENO, "dtrain", LogLevel::info);
+  FdLog log(STDERR_FILENO, "dtrain", LogLevel::info),
+      notes(STDERR_FILENO, "dtrain", *placement.rank == 0 ? LogLevel::info : LogLevel::warning);
+  if (!words.empty() && options.has("checkpoint")) options.refuse("checkpoint", "nothing beside a path");
+  const std::string given =
+      words.empty() ? (options.has("checkpoint") ? options.text("checkpoint") : "") : words[0];
+  const std::string weights = run_or_newest(given, "dtrain eval runs/mine", notes);
   const Here here{
       options,
+      weights,
       invocation.environment,
       placement,
       std::chrono::nanoseconds(static_cast<std::int64_t>(options.real("timeout", 0.001, 1e6) * 1e9)),

@@ -10,6 +10,7 @@
 #include "training/start/peers.h"
 #include "training/start/threads.h"
 #include "training/use/commands.h"
+#include "training/use/saved_run.h"
 #include "worker/commands.h"
 #include "worker/language_model.h"
 
@@ -102,22 +103,21 @@ ExitCode run_generate(const Invocation& invocation) {
   const std::vector<std::string> paths = take_words(arguments, 1);
   const Options options = resolve_options("dtrain generate", kOptions, arguments, invocation.environment);
   if (const auto help =
-          asked_help(options, "usage: dtrain generate RUN|FOLDER --prompt TEXT [options]", kOptions)) {
+          asked_help(options, "usage: dtrain generate [RUN|FOLDER] --prompt TEXT [options]", kOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }
-  if (paths.empty())
-    throw UsageError(
-        "expected a run directory or a folder of published weights first, as in dtrain generate runs/mine "
-        "--prompt 'Once upon'");
   const std::vector<std::string> prompts = prompts_of(options);
   GenerateOptions how = generate_options(options);
   limit_threads(find_placement(invocation.environment), invocation.environment,
                 static_cast<int>(options.has("threads") ? options.integer("threads", 1, 4096) : 0));
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::warning);
   const auto device = make_device(options.text("device"));
+  FdLog notes(STDERR_FILENO, "dtrain", LogLevel::info);
+  const std::string path =
+      run_or_newest(paths.empty() ? "" : paths[0], "dtrain generate runs/mine --prompt 'Once upon'", notes);
   const LanguageModel model =
-      open_language_model(paths[0], options.has("checkpoint") ? options.text("checkpoint") : "", device, log);
+      open_language_model(path, options.has("checkpoint") ? options.text("checkpoint") : "", device, log);
   Transformer& network = model.transformer();
   const Words words(options.has("tokenizer") ? options.text("tokenizer") : model.tokenizer,
                     network.shape().vocabulary);

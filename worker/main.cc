@@ -30,6 +30,7 @@ constexpr Command kCommands[] = {
     {"doctor", "check this machine and report what is wrong and how to fix it", run_doctor},
     {"bench", "measure all_reduce, or where a training step's time goes", run_bench, true},
     {"sweep", "train with many combinations of options, several runs at a time", run_sweep},
+    {"runs", "list runs and what came of them", run_runs},
     {"report", "plot one run, or compare several, in a self-contained HTML page", run_report},
     {"predict", "apply a trained network to samples in a file", run_predict, true},
     {"export", "write a trained network as an ONNX file or in Hugging Face's format", run_export},

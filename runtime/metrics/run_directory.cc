@@ -51,4 +51,18 @@ void RunDirectory::write_summary(const std::string& json_text) const {
   replace_file(summary(), json_text.ends_with('\n') ? json_text : json_text + "\n");
 }
 
+std::filesystem::path newest_run(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  fs::path newest;
+  fs::file_time_type at;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const auto written = fs::last_write_time(RunDirectory(entry.path()).metrics(), error);
+    if (error || (!newest.empty() && written <= at)) continue;
+    newest = entry.path();
+    at = written;
+  }
+  return newest;
+}
+
 }  // namespace dtrain

@@ -42,4 +42,7 @@ class RunDirectory {
   std::filesystem::path path_;
 };
 
+/// The run in `folder` whose metrics were written last; empty where there is none.
+std::filesystem::path newest_run(const std::filesystem::path& folder = "runs");
+
 }  // namespace dtrain

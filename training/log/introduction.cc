@@ -7,10 +7,13 @@
 namespace dtrain {
 
 std::string format_count(std::int64_t count) {
-  std::string text = fmt::format("{}", count);
-  const auto digits = static_cast<std::ptrdiff_t>(text.size()) - (count < 0 ? 1 : 0);
-  for (std::ptrdiff_t behind = 3; behind < digits; behind += 3)
-    text.insert(text.size() - static_cast<std::size_t>(behind + behind / 3 - 1), ",");
+  const std::string digits = fmt::format("{}", count);
+  const std::size_t first = count < 0 ? 1 : 0;
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > first && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
   return text;
 }
 

@@ -93,28 +93,31 @@ ExitCode export_command(const TrainProgram& program, const std::vector<std::stri
   const std::vector<std::string> words = take_words(arguments, 2);
   const Options options = resolve_options(name, kOptions, arguments, environment);
   const std::string usage =
-      fmt::format("usage: {} RUN FILE.onnx [options]\n       {} RUN FOLDER --to huggingface", name, name);
+      fmt::format("usage: {} [RUN] FILE.onnx [options]\n       {} [RUN] FOLDER --to huggingface", name, name);
   if (const auto help = asked_help(options, usage, kOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }
   const bool publishes = options.choice("to", {"onnx", "huggingface", "peft"}) != "onnx";
-  if (words.size() < 2) {
-    throw UsageError(fmt::format("expected a run directory and {}, as in {} RUN {}, got fewer arguments",
+  if (words.empty()) {
+    throw UsageError(fmt::format("expected a run directory and {}, as in {} RUN {}, got no arguments",
                                  publishes ? "a folder to write" : "a file name that ends in .onnx", name,
                                  publishes ? "FOLDER --to huggingface" : "model.onnx"));
   }
-  if (!publishes && !words[1].ends_with(".onnx"))
+  const std::string& target = words.back();
+  if (!publishes && !target.ends_with(".onnx"))
     throw UsageError(fmt::format("expected a file name that ends in .onnx, as in {} RUN model.onnx, got {}",
-                                 name, words[1]));
+                                 name, target));
   if (!publishes && options.has("dtype")) options.refuse("dtype", "only with --to huggingface or peft");
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::warning);
-  const SavedRun run = open_run(program, words[0], log);
+  FdLog notes(STDERR_FILENO, "dtrain", LogLevel::info);
+  const SavedRun run =
+      open_run(program, run_or_newest(words.size() > 1 ? words[0] : "", name + " RUN " + target, notes), log);
   const SavedWeights weights =
       weights_of(run, options.has("checkpoint") ? options.text("checkpoint") : "", log);
-  const std::string what = publishes ? published_folder(run, weights, words[1], options)
-                                     : onnx_file(run, weights, words[1], options.enabled("overwrite"));
-  fmt::print("{}: {} with the weights of {}, {}\n", words[1], run.task->name(), weights.path.string(), what);
+  const std::string what = publishes ? published_folder(run, weights, target, options)
+                                     : onnx_file(run, weights, target, options.enabled("overwrite"));
+  fmt::print("{}: {} with the weights of {}, {}\n", target, run.task->name(), weights.path.string(), what);
   return ExitCode::ok;
 }
 

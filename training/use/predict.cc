@@ -15,6 +15,7 @@
 #include "training/use/commands.h"
 #include "training/use/predict_input.h"
 #include "training/use/predict_output.h"
+#include "training/use/saved_run.h"
 
 namespace dtrain {
 namespace {
@@ -122,14 +123,13 @@ ExitCode predict_command(const TrainProgram& program, const std::vector<std::str
   const std::vector<std::string> words = take_words(arguments, 1);
   const Options options = resolve_options(name, kOptions, arguments, environment);
   if (const auto help =
-          asked_help(options, fmt::format("usage: {} RUN --input FILE [options]", name), kOptions)) {
+          asked_help(options, fmt::format("usage: {} [RUN] --input FILE [options]", name), kOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }
-  if (words.empty())
-    throw UsageError(
-        fmt::format("expected a run directory first, as in {} RUN --input FILE, got none", name));
-  return predict_run(program, words[0], options, environment);
+  FdLog log(STDERR_FILENO, "dtrain", LogLevel::info);
+  const std::string run = run_or_newest(words.empty() ? "" : words[0], name + " RUN --input FILE", log);
+  return predict_run(program, run, options, environment);
 }
 
 }  // namespace dtrain

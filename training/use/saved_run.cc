@@ -130,6 +130,16 @@ std::vector<Field> parse_fields(const std::string& text, const fs::path& path) {
   return fields;
 }
 
+std::string run_or_newest(const std::string& given, const std::string& example, Log& log) {
+  if (!given.empty()) return given;
+  const fs::path newest = newest_run();
+  if (newest.empty())
+    throw UsageError(
+        fmt::format("expected a run directory first, as in {}, got none, and runs/ here has none", example));
+  log.write(LogLevel::info, fmt::format("using {}, the newest run in runs/", newest.string()));
+  return newest.string();
+}
+
 SavedRun open_run(const TrainProgram& program, const fs::path& path, Log& log) {
   const Json config = read_config(path);
   SavedRun run{path, options_of(program, config, path), nullptr, {}};

@@ -19,6 +19,10 @@ struct SavedRun {
   std::vector<Field> fields;  ///< of its samples
 };
 
+/// The run that a command is for: `given`, or where that is empty the newest in runs/ here, which is reported
+/// to people. Throws UsageError, with `example`, where there is neither.
+std::string run_or_newest(const std::string& given, const std::string& example, Log& log);
+
 /// Reads config.json of the run directory `path`, which `program` made. Where an older version made it, which
 /// did not note the samples' fields, its data set is opened. Throws UsageError when there is no run, or one
 /// of another program (an option that this one does not have, another network), DataError for a damaged file.

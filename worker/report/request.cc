@@ -24,21 +24,12 @@ constexpr OptionSpec kOptions[] = {
 };
 // clang-format on
 
-fs::path newest_run() {
-  fs::path newest;
-  fs::file_time_type at;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("runs", error)) {
-    const auto written = fs::last_write_time(RunDirectory(entry.path()).metrics(), error);
-    if (error || (!newest.empty() && written <= at)) continue;
-    newest = entry.path();
-    at = written;
-  }
+fs::path newest_run_here() {
+  fs::path newest = newest_run();
   if (newest.empty())
     throw UsageError(
         "expected the folder of a run, got none, and runs/ here has none; name what dtrain train wrote to "
-        "(its "
-        "--run-dir)");
+        "(its --run-dir)");
   return newest;
 }
 
@@ -115,7 +106,7 @@ ReportRequest make_report_request(const Options& options, const std::vector<std:
   ReportRequest request;
   request.runs.assign(folders.begin(), folders.end());
   if (options.has("run-dir")) request.runs.emplace_back(options.text("run-dir"));
-  if (request.runs.empty()) request.runs.push_back(newest_run());
+  if (request.runs.empty()) request.runs.push_back(newest_run_here());
   request.watch = options.enabled("watch");
   request.port = static_cast<std::uint16_t>(options.integer("port", 0, UINT16_MAX));
   if (request.watch && options.has("output"))

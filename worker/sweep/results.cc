@@ -9,6 +9,7 @@
 #include <set>
 
 #include "runtime/metrics/run_directory.h"
+#include "worker/text_table.h"
 
 namespace dtrain::sweep {
 namespace {
@@ -37,32 +38,6 @@ void read_summary(const fs::path& folder, RunResult& result) {
     if (value.is_number() && name != "samples") result.values[name] = value;
   }
 }
-
-/// Rows of cells, each column as wide as its widest.
-class Table {
- public:
-  void row(std::vector<std::string> cells, std::string rest = {}) {
-    widths_.resize(std::max(widths_.size(), cells.size()));
-    for (std::size_t i = 0; i < cells.size(); ++i) widths_[i] = std::max(widths_[i], cells[i].size());
-    rows_.emplace_back(std::move(cells), std::move(rest));
-  }
-
-  std::string text() const {
-    std::string text;
-    for (const auto& [cells, rest] : rows_) {
-      std::string line;
-      for (std::size_t i = 0; i < cells.size(); ++i)
-        line += fmt::format("{}{:>{}}", i == 0 ? "" : "  ", cells[i], widths_[i]);
-      if (!rest.empty()) line += "  " + rest;
-      text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-    }
-    return text;
-  }
-
- private:
-  std::vector<std::pair<std::vector<std::string>, std::string>> rows_;
-  std::vector<std::size_t> widths_;
-};
 
 // The one that results are sorted by, then the others.
 std::vector<std::string> value_columns(const std::vector<RunResult>& results, const std::string& metric) {
@@ -156,7 +131,7 @@ void sort_results(std::vector<RunResult>& results, const std::string& metric) {
 
 std::string results_table(const std::vector<RunResult>& results, const std::string& metric) {
   const std::vector<std::string> columns = value_columns(results, metric);
-  Table table;
+  TextTable table;
   std::vector<std::string> head{"#"};
   if (!results.empty()) {
     for (const auto& [name, value] : results.front().run.swept) head.push_back(name);
