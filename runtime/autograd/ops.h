@@ -15,6 +15,7 @@
 #include "runtime/autograd/ops/activations.h"
 #include "runtime/autograd/ops/convolutions.h"
 #include "runtime/autograd/ops/einsum.h"
+#include "runtime/autograd/ops/elementary.h"
 #include "runtime/autograd/ops/indexing.h"
 #include "runtime/autograd/ops/joining.h"
 #include "runtime/autograd/ops/masks.h"

@@ -99,6 +99,10 @@ void adagrad(std::span<const OptimizerSlot> slots, const AdagradStep& /*step*/) 
   for (const OptimizerSlot& slot : slots) require_slot("adagrad", slot, false, true, false);
 }
 
+void lion(std::span<const OptimizerSlot> slots, const LionStep& /*step*/) {
+  for (const OptimizerSlot& slot : slots) require_slot("lion", slot, true, false, false);
+}
+
 void lerp(std::span<const OptimizerSlot> slots, const LerpStep& /*step*/) {
   for (const OptimizerSlot& slot : slots) require_slot("lerp", slot, false, false, false);
 }

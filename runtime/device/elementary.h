@@ -1,5 +1,5 @@
-// exp, log, log1p, tanh and erf for the loops of element-wise operations. On the CPU a float takes the
-// functions below, which have no branch and call nothing, so that a loop of them is vectorized
+// exp, expm1, log, log1p, tanh, erf, sin and cos for the loops of element-wise operations. On the CPU a float
+// takes the functions below, which have no branch and call nothing, so that a loop of them is vectorized
 // (cpu/loops/widest.h); they use only what IEEE 754 rounds exactly, no fused product and sum, so that the
 // bits are those of any processor. A double, and everything on a GPU, takes the standard library's. Errors,
 // in units in the last place: docs/decisions/061.
@@ -134,6 +134,51 @@ inline float tanh(float x) {
   return std::copysign(size < 0.625F ? small : large, x);  // -0 too
 }
 
+/// e^x - 1, without the digits that e^x loses where x is small.
+inline float expm1(float x) {
+  const float above = x < -104.0F ? -104.0F : x;  // NaN stays
+  const ExpParts e = exp_parts(above > 89.0F ? 89.0F : above);
+  const std::int32_t half = e.n >> 1;
+  const float one = power_of_two(half), other = power_of_two(e.n - half);
+  const float large = (e.high + e.low) * one * other;  // beside which 1 is nothing
+  const float small = (e.high * one * other - 1.0F) + e.low * one * other;
+  return std::copysign(e.n > 30 ? large : small, x);  // -0 too
+}
+
+/// Angles up to this size have their quarter turns taken away below; larger ones are the standard library's.
+inline constexpr float kLargestAngle = 1048576.0F;
+
+/// sin(x + turn · π / 2), in double: what 24 digits of x leave beside a multiple of π / 2 needs more than
+/// they. A Taylor series of the rest, which is at most π / 4 in size. |x| <= kLargestAngle.
+inline float turned_sine(float x, std::int64_t turn) {
+  // Adding this leaves the nearest integer in the last digits.
+  constexpr double kShift = 6755399441055744.0;  // 1.5 · 2^52
+  // π / 2 in two numbers: the first has so few digits that its product with a count of quarter turns is
+  // exact.
+  constexpr double kHigh = 1.5707963267341256, kLow = 6.077100506506192e-11;
+  const double wide = x, shifted = wide * 0.6366197723675814 + kShift, quarters = shifted - kShift;
+  const double r = (wide - quarters * kHigh) - quarters * kLow, square = r * r;
+  double sine = -1.0 / 39916800;
+  sine = sine * square + 1.0 / 362880;
+  sine = sine * square - 1.0 / 5040;
+  sine = sine * square + 1.0 / 120;
+  sine = sine * square - 1.0 / 6;
+  sine = r * (1.0 + square * sine);  // -0 too
+  double cosine = 1.0 / 479001600;
+  cosine = cosine * square - 1.0 / 3628800;
+  cosine = cosine * square + 1.0 / 40320;
+  cosine = cosine * square - 1.0 / 720;
+  cosine = cosine * square + 1.0 / 24;
+  cosine = cosine * square - 0.5;
+  cosine = 1.0 + square * cosine;
+  const std::int64_t quadrant = std::bit_cast<std::int64_t>(shifted) + turn;
+  const double size = (quadrant & 1) != 0 ? cosine : sine;
+  return static_cast<float>((quadrant & 2) != 0 ? -size : size);
+}
+
+inline float sin(float x) { return turned_sine(x, 0); }
+inline float cos(float x) { return turned_sine(x, 1); }
+
 /// A quotient of polynomials, for gelu: its error is small beside 1, not beside a small result.
 inline float erf(float x) {
   const float square = x * x;
@@ -174,6 +219,18 @@ DTRAIN_HOST_DEVICE T tanh(T x) {
 template <class T>
 DTRAIN_HOST_DEVICE T erf(T x) {
   return std::erf(x);
+}
+template <class T>
+DTRAIN_HOST_DEVICE T expm1(T x) {
+  return std::expm1(x);
+}
+template <class T>
+DTRAIN_HOST_DEVICE T sin(T x) {
+  return std::sin(x);
+}
+template <class T>
+DTRAIN_HOST_DEVICE T cos(T x) {
+  return std::cos(x);
 }
 
 }  // namespace dtrain::math

@@ -133,6 +133,25 @@ struct GeluTanhGrad {
   }
 };
 
+/// Of a float on the CPU, angles up to kLargestAngle; others are far().
+struct Sin {
+  static constexpr bool kIntegers = false;
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T x) const {
+    return math::sin(x);
+  }
+  static float far(float x) { return static_cast<float>(std::sin(static_cast<double>(x))); }
+};
+
+struct Cos {
+  static constexpr bool kIntegers = false;
+  template <class T>
+  DTRAIN_HOST_DEVICE T operator()(T x) const {
+    return math::cos(x);
+  }
+  static float far(float x) { return static_cast<float>(std::cos(static_cast<double>(x))); }
+};
+
 struct Sign {
   static constexpr bool kIntegers = true;
   template <class T>

@@ -190,6 +190,13 @@ struct AdagradStep {
   StepChanges changes = {};
 };
 
+/// Lion's rule (Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023), weight decay decoupled.
+struct LionStep {
+  double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
+  StepGate gate = {};
+  StepChanges changes = {};
+};
+
 /// torch._foreach_lerp_'s rule, for averages of weights.
 struct LerpStep {
   double weight = 0;

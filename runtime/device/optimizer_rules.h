@@ -209,6 +209,37 @@ struct Adagrad {
 };
 
 template <class C>
+struct Lion {
+  static constexpr bool kMomentum = true, kVariance = false, kMean = false;
+
+  explicit Lion(const LionStep& step)
+      : beta1(static_cast<C>(step.beta1)),
+        beta1_rest(static_cast<C>(1 - step.beta1)),
+        beta2(static_cast<C>(step.beta2)),
+        beta2_rest(static_cast<C>(1 - step.beta2)),
+        exact_lr(step.lr),
+        decay(step.weight_decay),
+        numbers(step) {}
+
+  DTRAIN_HOST_DEVICE bool begin() {
+    const double rate = numbers.lr(exact_lr);
+    lr = static_cast<C>(rate);
+    shrink = static_cast<C>(1 - rate * decay);
+    return !numbers.skips();
+  }
+
+  DTRAIN_HOST_DEVICE void operator()(Element<C>& x) const {
+    const C between = beta1 * x.momentum + beta1_rest * x.grad;
+    x.param = x.param * shrink - lr * functor::Sign{}(between);
+    x.momentum = beta2 * x.momentum + beta2_rest * x.grad;
+  }
+
+  C lr{}, shrink{}, beta1, beta1_rest, beta2, beta2_rest;
+  double exact_lr, decay;
+  DeviceNumbers numbers;
+};
+
+template <class C>
 struct Lerp {
   static constexpr bool kMomentum = false, kVariance = false, kMean = false;
 
@@ -246,6 +277,11 @@ void visit(const RmsPropStep& step, Visitor&& visitor) {
 template <class C, class Visitor>
 void visit(const AdagradStep& step, Visitor&& visitor) {
   visitor(Adagrad<C>(step));
+}
+
+template <class C, class Visitor>
+void visit(const LionStep& step, Visitor&& visitor) {
+  visitor(Lion<C>(step));
 }
 
 template <class C, class Visitor>

@@ -3,6 +3,8 @@
 
 #include "runtime/autograd/ops/activations.h"
 #include "runtime/nn/module.h"
+#include "runtime/nn/print.h"
+#include "runtime/tensor/defaults.h"
 
 namespace dtrain {
 
@@ -29,6 +31,7 @@ class Tanh : public Module {
 class GELU : public Module {
  public:
   Tensor forward(const Tensor& x) override { return gelu(x); }
+  std::string extra_repr() const override { return "approximate='none'"; }
 };
 
 class SiLU : public Module {
@@ -40,6 +43,7 @@ class LeakyReLU : public Module {
  public:
   explicit LeakyReLU(double negative_slope = 0.01) : negative_slope_(negative_slope) {}
   Tensor forward(const Tensor& x) override { return leaky_relu(x, negative_slope_); }
+  std::string extra_repr() const override { return "negative_slope=" + repr::number(negative_slope_); }
 
  private:
   double negative_slope_;
@@ -48,9 +52,11 @@ class LeakyReLU : public Module {
 /// Parameter: weight [channels], or [1] for one slope, which starts at `initial`.
 class PReLU : public Module {
  public:
-  explicit PReLU(const std::shared_ptr<Device>& device, std::int64_t channels = 1, double initial = 0.25)
+  explicit PReLU(const std::shared_ptr<Device>& device = default_device(), std::int64_t channels = 1,
+                 double initial = 0.25)
       : weight_(add_parameter("weight", Tensor::full({channels}, initial, device))) {}
   Tensor forward(const Tensor& x) override { return prelu(x, weight_); }
+  std::string extra_repr() const override { return "num_parameters=" + std::to_string(weight_.numel()); }
 
  private:
   Tensor weight_;
@@ -60,6 +66,9 @@ class Softplus : public Module {
  public:
   explicit Softplus(double beta = 1, double threshold = 20) : beta_(beta), threshold_(threshold) {}
   Tensor forward(const Tensor& x) override { return softplus(x, beta_, threshold_); }
+  std::string extra_repr() const override {
+    return "beta=" + repr::number(beta_) + ", threshold=" + repr::number(threshold_);
+  }
 
  private:
   double beta_, threshold_;
@@ -69,6 +78,7 @@ class Softmax : public Module {
  public:
   explicit Softmax(int dim = -1) : dim_(dim) {}
   Tensor forward(const Tensor& x) override { return softmax(x, dim_); }
+  std::string extra_repr() const override { return "dim=" + std::to_string(dim_); }
 
  private:
   int dim_;
@@ -78,6 +88,7 @@ class Softmax : public Module {
 class Flatten : public Module {
  public:
   Tensor forward(const Tensor& x) override { return flatten(x); }
+  std::string extra_repr() const override { return "start_dim=1, end_dim=-1"; }
 };
 
 }  // namespace dtrain

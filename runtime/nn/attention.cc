@@ -78,7 +78,7 @@ Tensor attend_cached(Heads heads, const HeadShape& shape, const AttentionContext
   return scaled_dot_product_attention(heads.query, key, value, mask);
 }
 
-HeadShape checked(std::int64_t width, std::int64_t heads, const MultiheadAttentionOptions& options) {
+HeadShape checked(std::int64_t width, std::int64_t heads, const SelfAttentionOptions& options) {
   const HeadShape shape{
       heads, options.kv_heads > 0 ? options.kv_heads : heads,
       options.head_width > 0 ? options.head_width : width / std::max<std::int64_t>(heads, 1)};
@@ -86,7 +86,7 @@ HeadShape checked(std::int64_t width, std::int64_t heads, const MultiheadAttenti
   if (heads > 0 && width > 0 && divides && shape.head_width > 0 && shape.heads % shape.kv_heads == 0)
     return shape;
   throw UsageError(
-      "MultiheadAttention: expected heads that divide the width, and keys that divide the heads, got " +
+      "SelfAttention: expected heads that divide the width, and keys that divide the heads, got " +
       std::to_string(heads) + " heads, " + std::to_string(shape.kv_heads) + " keys and a width of " +
       std::to_string(width));
 }
@@ -135,9 +135,8 @@ Tensor attend_heads(const Tensor& fused, const HeadShape& shape, const Attention
   return seen.reshape({fused.size(0), fused.size(1), shape.heads * shape.head_width});
 }
 
-MultiheadAttention::MultiheadAttention(std::int64_t width, std::int64_t heads, Generator& generator,
-                                       const std::shared_ptr<Device>& device,
-                                       MultiheadAttentionOptions options)
+SelfAttention::SelfAttention(std::int64_t width, std::int64_t heads, Generator& generator,
+                             const std::shared_ptr<Device>& device, SelfAttentionOptions options)
     : options_(std::move(options)),
       shape_(checked(width, heads, options_)),
       qkv_(add_module("qkv", std::make_shared<Linear>(width, shape_.fused_width(), generator, device,
@@ -145,8 +144,8 @@ MultiheadAttention::MultiheadAttention(std::int64_t width, std::int64_t heads, G
       proj_(add_module("proj", std::make_shared<Linear>(heads * shape_.head_width, width, generator, device,
                                                         LinearOptions{.bias = options_.bias}))) {}
 
-Tensors MultiheadAttention::forward_all(const Tensors& inputs) {
-  check_inputs("MultiheadAttention", inputs, 1, 3);
+Tensors SelfAttention::forward_all(const Tensors& inputs) {
+  check_inputs("SelfAttention", inputs, 1, 3);
   const AttentionContext context{.causal = options_.causal,
                                  .rotary = options_.rotary ? &*options_.rotary : nullptr,
                                  .mask = inputs.size() > 1 ? inputs[1] : Tensor(),

@@ -55,7 +55,7 @@ Tensor positions_in(const Tensor& documents);
 /// fused [B, L, shape.fused_width()] → [B, L, heads · head_width]. Throws UsageError where they do not fit.
 Tensor attend_heads(const Tensor& fused, const HeadShape& shape, const AttentionContext& context);
 
-struct MultiheadAttentionOptions {
+struct SelfAttentionOptions {
   std::int64_t kv_heads = 0;    ///< 0: as many as heads
   std::int64_t head_width = 0;  ///< 0: width / heads
   bool qkv_bias = true;
@@ -67,17 +67,17 @@ struct MultiheadAttentionOptions {
 /// Attention of a sequence to itself: x [B, L, width] → the same. Inputs: x, and optionally a mask and
 /// documents (AttentionContext). Parameters: qkv (HeadShape says in which order) and proj, each as Linear's.
 ///
-///     MultiheadAttention attention(256, 8, generator, device, {.kv_heads = 2, .causal = true});
+///     SelfAttention attention(256, 8, generator, device, {.kv_heads = 2, .causal = true});
 ///     Tensor y = attention(x);
-class MultiheadAttention : public MultiModule {
+class SelfAttention : public MultiModule {
  public:
   /// Throws UsageError for heads that do not divide the width, or that the keys do not divide.
-  MultiheadAttention(std::int64_t width, std::int64_t heads, Generator& generator,
-                     const std::shared_ptr<Device>& device, MultiheadAttentionOptions options = {});
+  SelfAttention(std::int64_t width, std::int64_t heads, Generator& generator,
+                const std::shared_ptr<Device>& device, SelfAttentionOptions options = {});
   Tensors forward_all(const Tensors& inputs) override;
 
  private:
-  MultiheadAttentionOptions options_;
+  SelfAttentionOptions options_;
   HeadShape shape_;
   std::shared_ptr<Module> qkv_, proj_;
 };

@@ -7,6 +7,7 @@
 
 #include "runtime/autograd/recompute.h"
 #include "runtime/base/error.h"
+#include "runtime/nn/print.h"
 
 namespace dtrain {
 
@@ -31,10 +32,11 @@ KeyedDraws::KeyedDraws(std::string_view module, std::shared_ptr<DropoutKey> key,
   layer_ = key_->add_layer();
 }
 
-Dropout::Dropout(double probability, std::shared_ptr<DropoutKey> key, int part)
-    : KeyedDraws("Dropout", std::move(key), part), probability_(probability) {
+Dropout::Dropout(std::string_view module, double probability, std::shared_ptr<DropoutKey> key, int part)
+    : KeyedDraws(module, std::move(key), part), probability_(probability) {
   if (probability >= 0 && probability <= 1) return;
-  throw UsageError("Dropout: expected a probability of 0 to 1, got " + std::to_string(probability));
+  throw UsageError(std::string(module) + ": expected a probability of 0 to 1, got " +
+                   std::to_string(probability));
 }
 
 KeyedDraws::Draw KeyedDraws::new_draw(const Tensor& x) {
@@ -94,14 +96,30 @@ MaskPlace KeyedDraws::place_of(const Draw& draw, const Tensor& x) const {
   return place;
 }
 
-Tensor Dropout::forward(const Tensor& x) {
+Tensor Dropout::dropped(const Tensor& x, const Dims& shape) {
   if (!is_training() || probability_ == 0) return x;
   if (probability_ == 1) return mul(x, 0.0);
   const Draw draw = next_draw(x);
-  const Tensor mask = Tensor::empty(x.shape(), x.shared_device(), x.dtype());
-  x.device().kernels().dropout_mask(numbers_of(draw, x), 1 - probability_, mask.view());
-  return mul(x, mask);
+  const Tensor mask = Tensor::empty(shape, x.shared_device(), x.dtype());
+  x.device().kernels().dropout_mask(numbers_of(draw, mask), 1 - probability_, mask.view());
+  Dims over = Dims::filled(x.rank(), 1);
+  for (int i = 0; i < shape.rank(); ++i) over[i] = shape[i];
+  return mul(x, mask.reshape(over));
 }
+
+std::string Dropout::extra_repr() const { return "p=" + repr::number(probability_) + ", inplace=False"; }
+
+Tensor Dropout2d::forward(const Tensor& x) {
+  if (x.rank() < 2) throw UsageError("Dropout2d: expected x [N, C, …], got " + x.describe());
+  return dropped(x, {x.size(0), x.size(1)});
+}
+
+Tensor DropPath::forward(const Tensor& x) {
+  if (x.rank() < 1) throw UsageError("DropPath: expected x [N, …], got " + x.describe());
+  return dropped(x, {x.size(0)});
+}
+
+std::string DropPath::extra_repr() const { return "drop_prob=" + repr::number(probability()); }
 
 AttentionDropout::AttentionDropout(double probability, std::shared_ptr<DropoutKey> key, int part)
     : KeyedDraws("AttentionDropout", std::move(key), part), probability_(probability) {
@@ -109,6 +127,8 @@ AttentionDropout::AttentionDropout(double probability, std::shared_ptr<DropoutKe
   throw UsageError("AttentionDropout: expected a probability of at least 0 and below 1, got " +
                    std::to_string(probability));
 }
+
+std::string AttentionDropout::extra_repr() const { return "p=" + repr::number(probability_); }
 
 std::optional<DroppedWeights> AttentionDropout::next(const Tensor& query) {
   if (!is_training() || probability_ == 0) return std::nullopt;

@@ -118,11 +118,39 @@ class KeyedDraws : public Module {
 class Dropout : public KeyedDraws {
  public:
   /// Throws UsageError for a probability outside [0, 1], and as KeyedDraws.
-  Dropout(double probability, std::shared_ptr<DropoutKey> key, int part = 0);
-  Tensor forward(const Tensor& x) override;
+  Dropout(double probability, std::shared_ptr<DropoutKey> key, int part = 0)
+      : Dropout("Dropout", probability, std::move(key), part) {}
+  Tensor forward(const Tensor& x) override { return dropped(x, x.shape()); }
+  std::string extra_repr() const override;
+
+ protected:
+  Dropout(std::string_view module, double probability, std::shared_ptr<DropoutKey> key, int part);
+  /// With one draw for each element of `shape`, which begins as x's and broadcasts over it with ones behind.
+  Tensor dropped(const Tensor& x, const Dims& shape);
+  double probability() const noexcept { return probability_; }
 
  private:
   double probability_;
+};
+
+/// Drops whole channels of x [N, C, …] (Tompson et al. 2015): torch.nn.Dropout1d, 2d and 3d.
+class Dropout2d final : public Dropout {
+ public:
+  Dropout2d(double probability, std::shared_ptr<DropoutKey> key)
+      : Dropout("Dropout2d", probability, std::move(key), 0) {}
+  /// Throws UsageError for fewer than two dimensions.
+  Tensor forward(const Tensor& x) override;
+};
+
+/// Drops whole samples of x [N, …], in front of a shortcut that keeps them (stochastic depth, Huang et al.
+/// 2016): timm's DropPath.
+class DropPath final : public Dropout {
+ public:
+  DropPath(double probability, std::shared_ptr<DropoutKey> key)
+      : Dropout("DropPath", probability, std::move(key), 0) {}
+  /// Throws UsageError for no dimensions.
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
 };
 
 /// Dropout of attention's weights, which are never in memory: gives what AttentionOptions::dropout wants.
@@ -133,6 +161,7 @@ class AttentionDropout final : public KeyedDraws {
   AttentionDropout(double probability, std::shared_ptr<DropoutKey> key, int part = 0);
   /// The draws of the attention of `query` [B, H, L, E], one call for each; nothing in evaluation.
   std::optional<DroppedWeights> next(const Tensor& query);
+  std::string extra_repr() const override;
   /// Of weights [B, H, L, S] that are in memory: what the kernel would have dropped.
   Tensor forward(const Tensor& weights) override;
 

@@ -19,6 +19,12 @@ Embedding::Embedding(std::int64_t count, std::int64_t width, Generator& generato
   weight_ = add_parameter("weight", weight);
 }
 
+std::string Embedding::extra_repr() const {
+  const std::string padding =
+      options_.padding_index ? ", padding_idx=" + std::to_string(*options_.padding_index) : "";
+  return std::to_string(weight_.size(0)) + ", " + std::to_string(weight_.size(1)) + padding;
+}
+
 Tensor Embedding::forward(const Tensor& index) { return embedding(index, weight_, options_.padding_index); }
 
 }  // namespace dtrain

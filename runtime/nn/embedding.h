@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "runtime/nn/module.h"
+#include "runtime/tensor/defaults.h"
 
 namespace dtrain {
 
@@ -16,9 +17,11 @@ struct EmbeddingOptions {
 /// distribution. The kernel throws UsageError for an index outside.
 class Embedding : public Module {
  public:
-  Embedding(std::int64_t count, std::int64_t width, Generator& generator,
-            const std::shared_ptr<Device>& device, EmbeddingOptions options = {});
+  Embedding(std::int64_t count, std::int64_t width, Generator& generator = default_generator(),
+            const std::shared_ptr<Device>& device = default_device(), EmbeddingOptions options = {});
   Tensor forward(const Tensor& index) override;
+  std::string extra_repr() const override;
+  const Tensor& weight() const noexcept { return weight_; }
 
  private:
   Tensor weight_;

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -45,5 +46,86 @@ Tensor init_fan_out_normal(const Dims& shape, Generator& generator, const std::s
   generator.normal(values, 0.0, deviation);
   return Tensor::from_data(values, shape, device);
 }
+
+namespace init {
+namespace {
+
+double fan_of(const Dims& shape, Fan fan) {
+  const std::int64_t inputs = fan_in(shape);
+  const std::int64_t count = fan == Fan::in ? inputs : shape[0] * (shape[1] == 0 ? 0 : inputs / shape[1]);
+  return static_cast<double>(count);
+}
+
+void require_size(std::string_view name, std::string_view what, double value) {
+  if (std::isfinite(value) && value >= 0) return;
+  throw UsageError("init::" + std::string(name) + ": expected " + std::string(what) + " of at least 0, got " +
+                   std::to_string(value));
+}
+
+double xavier_deviation(std::string_view name, const Dims& shape, double gain) {
+  require_size(name, "a gain", gain);
+  return gain * std::sqrt(2.0 / (fan_of(shape, Fan::in) + fan_of(shape, Fan::out)));
+}
+
+double kaiming_deviation(const Dims& shape, const KaimingOptions& options) {
+  return gain_of(options.nonlinearity, options.negative_slope) / std::sqrt(fan_of(shape, options.fan));
+}
+
+}  // namespace
+
+void constant_(const Tensor& tensor, double value) {
+  const NoGrad no_grad;
+  Tensor(tensor).fill(value);
+}
+
+void zeros_(const Tensor& tensor) { constant_(tensor, 0); }
+void ones_(const Tensor& tensor) { constant_(tensor, 1); }
+
+void uniform_(const Tensor& tensor, double low, double high, Generator& generator) {
+  const NoGrad no_grad;
+  Tensor(tensor).fill_uniform(generator, low, high);
+}
+
+void normal_(const Tensor& tensor, double mean, double deviation, Generator& generator) {
+  require_size("normal_", "a deviation", deviation);
+  const NoGrad no_grad;
+  Tensor(tensor).fill_normal(generator, mean, deviation);
+}
+
+// The order of the roundings below is PyTorch's.
+void xavier_uniform_(const Tensor& weight, double gain, Generator& generator) {
+  const double bound = std::sqrt(3.0) * xavier_deviation("xavier_uniform_", weight.shape(), gain);
+  uniform_(weight, -bound, bound, generator);
+}
+
+void xavier_normal_(const Tensor& weight, double gain, Generator& generator) {
+  normal_(weight, 0, xavier_deviation("xavier_normal_", weight.shape(), gain), generator);
+}
+
+void kaiming_uniform_(const Tensor& weight, const KaimingOptions& options, Generator& generator) {
+  const double bound = std::sqrt(3.0) * kaiming_deviation(weight.shape(), options);
+  uniform_(weight, -bound, bound, generator);
+}
+
+void kaiming_normal_(const Tensor& weight, const KaimingOptions& options, Generator& generator) {
+  normal_(weight, 0, kaiming_deviation(weight.shape(), options), generator);
+}
+
+double gain_of(Nonlinearity nonlinearity, double negative_slope) {
+  switch (nonlinearity) {
+    case Nonlinearity::tanh:
+      return 5.0 / 3;
+    case Nonlinearity::relu:
+      return std::sqrt(2.0);
+    case Nonlinearity::leaky_relu:
+      return std::sqrt(2.0 / (1 + negative_slope * negative_slope));
+    case Nonlinearity::selu:
+      return 3.0 / 4;
+    default:
+      return 1;
+  }
+}
+
+}  // namespace init
 
 }  // namespace dtrain

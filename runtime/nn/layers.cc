@@ -5,6 +5,7 @@
 #include "runtime/autograd/recompute.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/init.h"
+#include "runtime/nn/print.h"
 
 namespace dtrain {
 namespace {
@@ -25,15 +26,39 @@ Dims conv_weight_shape(std::int64_t in, std::int64_t out, KernelSize kernel, std
   return {out, in / groups, kernel.height, kernel.width};
 }
 
-Pool2dGeometry square_pool(std::string_view layer, PoolKind kind, std::int64_t kernel, std::int64_t stride,
-                           std::int64_t padding) {
-  if (kernel < 1 || stride < 0 || padding < 0 || padding * 2 > kernel) {
-    throw UsageError(
-        std::string(layer) + ": expected kernel >= 1, stride >= 0 and padding of 0 to kernel / 2, got " +
-        std::to_string(kernel) + ", " + std::to_string(stride) + " and " + std::to_string(padding));
+Pool2dGeometry pool_geometry(std::string_view layer, PoolKind kind, KernelSize kernel, KernelSize stride,
+                             KernelSize padding) {
+  const auto fits = [](std::int64_t window, std::int64_t step, std::int64_t pad) {
+    return window >= 1 && step >= 0 && pad >= 0 && pad * 2 <= window;
+  };
+  if (!fits(kernel.height, stride.height, padding.height) ||
+      !fits(kernel.width, stride.width, padding.width)) {
+    const auto text = [](KernelSize size) { return repr::number_or_tuple({size.height, size.width}); };
+    throw UsageError(std::string(layer) +
+                     ": expected kernel >= 1, stride >= 0 and padding of 0 to kernel / 2, got " +
+                     text(kernel) + ", " + text(stride) + " and " + text(padding));
   }
-  const std::int64_t step = stride == 0 ? kernel : stride;
-  return {kind, kernel, kernel, step, step, padding, padding};
+  const auto step = [](std::int64_t given, std::int64_t window) { return given == 0 ? window : given; };
+  return {kind,
+          kernel.height,
+          kernel.width,
+          step(stride.height, kernel.height),
+          step(stride.width, kernel.width),
+          padding.height,
+          padding.width};
+}
+
+std::string repr_of(const Pool2dGeometry& g) {
+  return "kernel_size=" + repr::number_or_tuple({g.kernel_h, g.kernel_w}) +
+         ", stride=" + repr::number_or_tuple({g.stride_h, g.stride_w}) +
+         ", padding=" + repr::number_or_tuple({g.pad_h, g.pad_w});
+}
+
+Conv2dOptions options_of(const Conv2dSettings& given) {
+  return {.geometry = {given.stride.height, given.stride.width, given.padding.height, given.padding.width,
+                       given.dilation.height, given.dilation.width, given.groups},
+          .bias = given.bias,
+          .activation = given.activation};
 }
 
 }  // namespace
@@ -46,6 +71,11 @@ Linear::Linear(std::int64_t in, std::int64_t out, Generator& generator, const st
   if (options.bias) bias_ = add_parameter("bias", init_bias({out, in}, generator, device));
 }
 
+std::string Linear::extra_repr() const {
+  return "in_features=" + std::to_string(weight_.size(1)) +
+         ", out_features=" + std::to_string(weight_.size(0)) + ", bias=" + repr::flag(bias_.defined());
+}
+
 Tensor Linear::forward(const Tensor& x) { return linear(x, weight_, bias_, activation_); }
 
 Conv2d::Conv2d(std::int64_t in, std::int64_t out, KernelSize kernel, Generator& generator,
@@ -56,6 +86,22 @@ Conv2d::Conv2d(std::int64_t in, std::int64_t out, KernelSize kernel, Generator& 
   if (options.bias) bias_ = add_parameter("bias", init_bias(shape, generator, device));
 }
 
+Conv2d::Conv2d(std::int64_t in, std::int64_t out, const Conv2dSettings& settings, Generator& generator,
+               const std::shared_ptr<Device>& device)
+    : Conv2d(in, out, settings.kernel, generator, device, options_of(settings)) {}
+
+std::string Conv2d::extra_repr() const {
+  const Conv2dGeometry& g = options_.geometry;
+  return repr::convolution({.in = weight_.size(1) * g.groups,
+                            .out = weight_.size(0),
+                            .kernel = {weight_.size(2), weight_.size(3)},
+                            .stride = {g.stride_h, g.stride_w},
+                            .padding = {g.pad_h, g.pad_w},
+                            .dilation = {g.dilation_h, g.dilation_w},
+                            .groups = g.groups,
+                            .bias = bias_.defined()});
+}
+
 Tensor Conv2d::forward(const Tensor& x) {
   if (options_.pool && options_.activation == Activation::relu) {
     return conv2d_relu_pool2d(x, weight_, bias_, options_.geometry, *options_.pool);
@@ -64,16 +110,22 @@ Tensor Conv2d::forward(const Tensor& x) {
   return options_.pool ? pool2d(result, *options_.pool) : result;
 }
 
-MaxPool2d::MaxPool2d(std::int64_t kernel, std::int64_t stride, std::int64_t padding)
-    : geometry_(square_pool("MaxPool2d", PoolKind::max, kernel, stride, padding)) {}
+MaxPool2d::MaxPool2d(KernelSize kernel, KernelSize stride, KernelSize padding)
+    : geometry_(pool_geometry("MaxPool2d", PoolKind::max, kernel, stride, padding)) {}
 
-AvgPool2d::AvgPool2d(std::int64_t kernel, std::int64_t stride, std::int64_t padding)
-    : geometry_(square_pool("AvgPool2d", PoolKind::avg, kernel, stride, padding)) {}
+AvgPool2d::AvgPool2d(KernelSize kernel, KernelSize stride, KernelSize padding)
+    : geometry_(pool_geometry("AvgPool2d", PoolKind::avg, kernel, stride, padding)) {}
 
-BatchNorm2d::BatchNorm2d(std::int64_t features, const std::shared_ptr<Device>& device, double eps,
-                         double momentum)
+std::string MaxPool2d::extra_repr() const { return repr_of(geometry_) + ", dilation=1, ceil_mode=False"; }
+
+std::string AvgPool2d::extra_repr() const { return repr_of(geometry_); }
+
+std::string AdaptiveAvgPool2d::extra_repr() const { return "output_size=" + repr::tuple({height_, width_}); }
+
+BatchNorm::BatchNorm(std::string_view layer, std::int64_t features, const std::shared_ptr<Device>& device,
+                     double eps, double momentum)
     : eps_(eps), momentum_(momentum) {
-  check_features("BatchNorm2d", features, features);
+  check_features(layer, features, features);
   weight_ = add_parameter("weight", Tensor::ones({features}, device));
   bias_ = add_parameter("bias", Tensor::zeros({features}, device));
   running_mean_ = add_buffer("running_mean", Tensor::zeros({features}, device));
@@ -81,7 +133,12 @@ BatchNorm2d::BatchNorm2d(std::int64_t features, const std::shared_ptr<Device>& d
   batches_ = add_buffer("num_batches_tracked", Tensor::zeros({}, device, DType::i64));
 }
 
-bool BatchNorm2d::begin_batch() {
+std::string BatchNorm::extra_repr() const {
+  return std::to_string(weight_.size(0)) + ", eps=" + repr::number(eps_) +
+         ", momentum=" + repr::number(momentum_) + ", affine=True, bias=True, track_running_stats=True";
+}
+
+bool BatchNorm::begin_batch() {
   const bool again = is_training() && recomputing();
   if (is_training() && !again) {
     // On the device, so that a captured step counts too: 1 · count + 1, in one launch and without a constant.
@@ -91,16 +148,27 @@ bool BatchNorm2d::begin_batch() {
   return again;
 }
 
-Tensor BatchNorm2d::forward(const Tensor& x, Activation activation, const Tensor& residual) {
+Tensor BatchNorm::normalize(const Tensor& x, Activation activation, const Tensor& residual) {
   const bool again = begin_batch();
   return batch_norm(x, weight_, bias_, again ? Tensor() : running_mean_, again ? Tensor() : running_var_,
                     {eps_, momentum_, activation}, is_training(), residual, peers_);
 }
 
+Tensor BatchNorm1d::forward(const Tensor& x) {
+  if (x.rank() == 2) return normalize(x.reshape({x.size(0), x.size(1), 1, 1})).reshape(x.shape());
+  if (x.rank() == 3) return normalize(x.unsqueeze(2)).squeeze(2);
+  throw UsageError("BatchNorm1d: expected x [N, C] or [N, C, L], got " + x.describe());
+}
+
+Tensor BatchNorm3d::forward(const Tensor& x) {
+  if (x.rank() != 5) throw UsageError("BatchNorm3d: expected x [N, C, D, H, W], got " + x.describe());
+  return normalize(x.reshape({x.size(0), x.size(1), x.size(2), x.size(3) * x.size(4)})).reshape(x.shape());
+}
+
 int synchronize_batch_norms(Module& module, const std::shared_ptr<BatchPeers>& peers) {
   int count = 0;
   module.visit([&](Module& one) {
-    auto* const norm = dynamic_cast<BatchNorm2d*>(&one);
+    auto* const norm = dynamic_cast<BatchNorm*>(&one);
     if (norm == nullptr) return;
     norm->synchronize(peers);
     ++count;

@@ -170,6 +170,11 @@ void Module::visit(const std::function<void(Module&)>& visitor) {
   for (const auto& [name, child] : children_) child->visit(visitor);
 }
 
+void Module::apply(const std::function<void(Module&)>& function) {
+  for (const auto& [name, child] : children_) child->apply(function);
+  function(*this);
+}
+
 Tensors Module::forward_all(const Tensors& inputs) {
   if (inputs.size() == 1) return {forward(inputs[0])};
   throw UsageError("module: expected one input, got " + std::to_string(inputs.size()));

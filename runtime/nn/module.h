@@ -77,6 +77,15 @@ class Module {
   const NamedTensors& own_parameters() const noexcept { return parameters_; }
   /// Calls `visitor` with this module, then with everything below it, in construction order.
   void visit(const std::function<void(Module&)>& visitor);
+  /// The same from the leaves up, this module last: torch's apply(), whose order decides which random numbers
+  /// each module gets.
+  ///
+  ///     network.apply([](Module& module) {
+  ///       if (auto* const linear = dynamic_cast<Linear*>(&module)) init::xavier_uniform(linear->weight());
+  ///     });
+  void apply(const std::function<void(Module&)>& function);
+  /// What print.h shows between the brackets of this module: "3, 64, kernel_size=(3, 3), stride=(1, 1)".
+  virtual std::string extra_repr() const { return {}; }
 
  protected:
   /// For a constructor: this module is a block (is_block()).

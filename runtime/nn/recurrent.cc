@@ -6,6 +6,7 @@
 
 #include "runtime/autograd/ops/recurrent.h"
 #include "runtime/base/error.h"
+#include "runtime/nn/print.h"
 
 namespace dtrain {
 
@@ -41,6 +42,15 @@ Recurrent::Recurrent(std::string_view name, std::int64_t gates, std::size_t stat
     dropout_.push_back(add_module("dropout_l" + std::to_string(layer),
                                   std::make_shared<Dropout>(options.dropout, options.dropout_key)));
   }
+}
+
+std::string Recurrent::extra_repr() const {
+  std::string text = std::to_string(in_) + ", " + std::to_string(hidden_);
+  if (options_.layers != 1) text += ", num_layers=" + std::to_string(options_.layers);
+  if (!options_.bias) text += ", bias=False";
+  if (options_.batch_first) text += ", batch_first=True";
+  if (options_.dropout != 0) text += ", dropout=" + repr::number(options_.dropout);
+  return text + (options_.bidirectional ? ", bidirectional=True" : "");
 }
 
 /// Dropout behind a layer. Its masks go by sample, so samples come first there.

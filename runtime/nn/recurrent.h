@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/nn/dropout.h"
+#include "runtime/tensor/defaults.h"
 
 namespace dtrain {
 
@@ -33,6 +34,7 @@ struct RecurrentOptions {
 class Recurrent : public MultiModule {
  public:
   Tensors forward_all(const Tensors& inputs) override;
+  std::string extra_repr() const override;
 
  protected:
   /// A layer's parameters in one direction; the biases are undefined without bias.
@@ -67,8 +69,9 @@ enum class RnnFunction { tanh, relu };
 /// h = tanh(W_ih · x + b_ih + W_hh · h + b_hh), or relu. State: h.
 class RNN : public Recurrent {
  public:
-  RNN(std::int64_t in, std::int64_t hidden, Generator& generator, const std::shared_ptr<Device>& device,
-      const RecurrentOptions& options = {}, RnnFunction function = RnnFunction::tanh)
+  RNN(std::int64_t in, std::int64_t hidden, Generator& generator = default_generator(),
+      const std::shared_ptr<Device>& device = default_device(), const RecurrentOptions& options = {},
+      RnnFunction function = RnnFunction::tanh)
       : Recurrent("RNN", 1, 1, in, hidden, generator, device, options), function_(function) {}
 
  protected:
@@ -81,8 +84,8 @@ class RNN : public Recurrent {
 /// Hochreiter and Schmidhuber 1997, gates in the order input, forget, cell, output. States: h, c.
 class LSTM : public Recurrent {
  public:
-  LSTM(std::int64_t in, std::int64_t hidden, Generator& generator, const std::shared_ptr<Device>& device,
-       const RecurrentOptions& options = {})
+  LSTM(std::int64_t in, std::int64_t hidden, Generator& generator = default_generator(),
+       const std::shared_ptr<Device>& device = default_device(), const RecurrentOptions& options = {})
       : Recurrent("LSTM", 4, 2, in, hidden, generator, device, options) {}
 
  protected:
@@ -93,8 +96,8 @@ class LSTM : public Recurrent {
 /// update, new. State: h.
 class GRU : public Recurrent {
  public:
-  GRU(std::int64_t in, std::int64_t hidden, Generator& generator, const std::shared_ptr<Device>& device,
-      const RecurrentOptions& options = {})
+  GRU(std::int64_t in, std::int64_t hidden, Generator& generator = default_generator(),
+      const std::shared_ptr<Device>& device = default_device(), const RecurrentOptions& options = {})
       : Recurrent("GRU", 3, 1, in, hidden, generator, device, options) {}
 
  protected:

@@ -78,6 +78,22 @@ std::string Translator::unary_node(UnaryOp op, const Value& x, DType dtype) {
       return node("Log", {x.name});
     case UnaryOp::log1p:
       return node("Log", {node("Add", {x.name, number(1)})});
+    case UnaryOp::expm1:
+      return node("Sub", {node("Exp", {x.name}), number(1)});
+    case UnaryOp::sin:
+      return node("Sin", {x.name});
+    case UnaryOp::cos:
+      return node("Cos", {x.name});
+    case UnaryOp::erf:
+      return node("Erf", {x.name});
+    case UnaryOp::floor:
+      return node("Floor", {x.name});
+    case UnaryOp::ceil:
+      return node("Ceil", {x.name});
+    case UnaryOp::round:
+      return node("Round", {x.name});
+    case UnaryOp::trunc:
+      return node("Mul", {node("Sign", {x.name}), node("Floor", {node("Abs", {x.name})})});
     case UnaryOp::sqrt:
       return node("Sqrt", {x.name});
     case UnaryOp::rsqrt:

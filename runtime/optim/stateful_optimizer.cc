@@ -20,7 +20,8 @@ void StatefulOptimizer::update() {
 void StatefulOptimizer::advance(State& state, const Tensor& parameter, std::size_t group) {
   if (state.steps == 0) {
     for (std::size_t i = 0; i < quantities_.size(); ++i) {
-      if (!quantities_[i].empty()) state.arrays[i] = Tensor::full_like(parameter, initial_value(group));
+      if (!quantities_[i].empty() && keeps(group, i))
+        state.arrays[i] = Tensor::full_like(parameter, initial_value(group));
     }
   }
   ++state.steps;
@@ -69,7 +70,7 @@ Optimizer::NamedTensors StatefulOptimizer::named_state() const {
     const std::int64_t steps = state.steps - (state.attempted ? skipped : 0);
     if (steps == 0) continue;
     for (std::size_t a = 0; a < quantities_.size(); ++a) {
-      if (quantities_[a].empty()) continue;
+      if (!state.arrays[a].defined()) continue;
       named.emplace_back(name + "." + std::string(quantities_[a]), state.arrays[a]);
     }
     named.emplace_back(name + "." + std::string(kSteps),
@@ -78,26 +79,33 @@ Optimizer::NamedTensors StatefulOptimizer::named_state() const {
   return named;
 }
 
+StatefulOptimizer::State StatefulOptimizer::load_one(SavedState& saved, std::size_t index,
+                                                     std::size_t group) const {
+  const auto& [name, parameter] = parameters()[index];
+  State state;
+  std::size_t expected = 1, found = 0;
+  std::string quantities;
+  for (std::size_t a = 0; a < quantities_.size(); ++a) {
+    if (quantities_[a].empty() || !keeps(group, a)) continue;
+    state.arrays[a] = saved.take(name, quantities_[a], parameter);
+    quantities += std::string(quantities_[a]) + ", ";
+    ++expected;
+    found += state.arrays[a].defined() ? 1 : 0;
+  }
+  const Tensor count = Tensor::zeros({1}, parameter.shared_device(), DType::i64);
+  const Tensor steps = saved.take(name, kSteps, count);
+  found += steps.defined() ? 1 : 0;
+  if (found != 0 && found != expected) throw_incomplete_state(name, quantities + std::string(kSteps));
+  if (steps.defined()) state.steps = steps.to_vector<std::int64_t>()[0];
+  return state;
+}
+
 void StatefulOptimizer::load_state(const NamedTensors& named) {
   SavedState saved(named);
   std::vector<State> all;
-  for (const auto& [name, parameter] : parameters()) {
-    State state;
-    std::size_t expected = 1, found = 0;
-    std::string quantities;
-    for (std::size_t a = 0; a < quantities_.size(); ++a) {
-      if (quantities_[a].empty()) continue;
-      state.arrays[a] = saved.take(name, quantities_[a], parameter);
-      quantities += std::string(quantities_[a]) + ", ";
-      ++expected;
-      found += state.arrays[a].defined() ? 1 : 0;
-    }
-    const Tensor count = Tensor::zeros({1}, parameter.shared_device(), DType::i64);
-    const Tensor steps = saved.take(name, kSteps, count);
-    found += steps.defined() ? 1 : 0;
-    if (found != 0 && found != expected) throw_incomplete_state(name, quantities + std::string(kSteps));
-    if (steps.defined()) state.steps = steps.to_vector<std::int64_t>()[0];
-    all.push_back(std::move(state));
+  for (std::size_t group = 0; group < groups().size(); ++group) {
+    for (std::size_t i = groups()[group].begin; i < groups()[group].end; ++i)
+      all.push_back(load_one(saved, i, group));
   }
   saved.check_all_taken();
   states_ = std::move(all);

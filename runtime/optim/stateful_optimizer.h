@@ -9,6 +9,8 @@
 
 namespace dtrain {
 
+class SavedState;
+
 /// State of each parameter that has had a step: an array or two of its shape, "<parameter>.<quantity>", and
 /// its count, "<parameter>.step" (i64 [1]).
 class StatefulOptimizer : public Optimizer {
@@ -27,6 +29,8 @@ class StatefulOptimizer : public Optimizer {
   void update() override;
   void count_step() override;
 
+  /// Whether a group's parameters have the array number `quantity` at all.
+  virtual bool keeps(std::size_t /*group*/, std::size_t /*quantity*/) const { return true; }
   /// What the arrays of a group's parameters are filled with before their first step.
   virtual double initial_value(std::size_t /*group*/) const { return 0; }
   /// Runs the rule on parameters of a group, all on `devices`, for which this is step `step`, counted from 1.
@@ -41,6 +45,8 @@ class StatefulOptimizer : public Optimizer {
   };
 
   void update_group(std::size_t group);
+  /// What was saved of the parameter `index`, which is one of `group`.
+  State load_one(SavedState& saved, std::size_t index, std::size_t group) const;
   /// The next step of a parameter's state.
   void advance(State& state, const Tensor& parameter, std::size_t group);
 

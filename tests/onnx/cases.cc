@@ -18,6 +18,8 @@
 #include "runtime/nn/layers.h"
 #include "runtime/nn/norms.h"
 #include "runtime/nn/recurrent.h"
+#include "runtime/nn/transformer/transformer_layers.h"
+#include "runtime/nn/windows/resampling.h"
 #include "runtime/onnx/export.h"
 #include "tests/unit/data/npy_files.h"
 
@@ -73,6 +75,28 @@ std::vector<Case> functions() {
                           leaky_relu(y, 0.1), softplus(y, 2, 1), clamp(y, -1, 1.5),
                           clamp(y, std::nullopt, 0.5), abs(y), neg(y), square(y), exp(y)},
                          1);
+            }),
+      plain("elementary", {3, 7},
+            [](const Tensor& x) {
+              const Tensor y = add(x * 8.0, -4.0);
+              return cat({sin(y), cos(y), erf(y), expm1(y), log1p(x), floor(y), ceil(y), round(y), trunc(y),
+                          sign(y)},
+                         1);
+            }),
+      plain("resampled", {3, 4, 6},
+            [](const Tensor& x) {
+              const Tensor near = interpolate(x, {.scale = {2}}),
+                           between = interpolate(x, {.size = {7, 3}, .mode = InterpolateMode::linear});
+              return cat(
+                  {near.flatten(1), between.flatten(1), pad(x, {2, 1, 1, 0}, PadMode::reflect).flatten(1),
+                   pad(x, {1, 2}, PadMode::replicate).flatten(1)},
+                  1);
+            }),
+      plain("pooled volumes", {2, 4, 4, 6},
+            [](const Tensor& x) {
+              const Tensor most = pool3d(x, {}), means = pool3d(x, {.kind = PoolKind::avg});
+              const Tensor lines = pool1d(x.flatten(2), {.kernel = 3, .stride = 2, .pad = 1});
+              return cat({most.flatten(1), means.flatten(1), lines.flatten(1)}, 1);
             }),
       plain("roots", {5},
             [](const Tensor& x) {
@@ -165,6 +189,24 @@ std::vector<Case> layers() {
             }),
       layer("batch_norm", {4, 5, 6},
             [](Generator&, const DevicePtr& d) { return std::make_shared<BatchNorm2d>(4, d); }),
+      layer("batch_norm1d", {4, 5},
+            [](Generator&, const DevicePtr& d) { return std::make_shared<BatchNorm1d>(4, d); }),
+      layer("group_norm", {6, 5, 4},
+            [](Generator&, const DevicePtr& d) { return std::make_shared<GroupNorm>(3, 6, d); }),
+      layer(
+          "instance_norm", {4, 5, 6},
+          [](Generator&, const DevicePtr& d) { return std::make_shared<InstanceNorm2d>(4, d, 1e-5, true); }),
+      layer("conv_transpose1d", {4, 6},
+            [](Generator& g, const DevicePtr& d) {
+              return std::make_shared<ConvTranspose1d>(
+                  4, 3, ConvTranspose1dSettings{.kernel = 3, .stride = 2}, g, d);
+            }),
+      layer("encoder", {5, 8},
+            [](Generator& g, const DevicePtr& d) {
+              const TransformerLayerOptions options{
+                  .feed_forward = 12, .activation = FeedForwardActivation::gelu, .batch_first = true};
+              return std::make_shared<TransformerEncoderLayer>(8, 2, options, g, d);
+            }),
       layer("layer_norm", {5, 8},
             [](Generator&, const DevicePtr& d) { return std::make_shared<LayerNorm>(Dims{8}, d); }),
       layer("rms_norm", {5, 8},

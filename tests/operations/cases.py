@@ -4,7 +4,8 @@ import math
 import more_cases
 from draw import FLOATS, broadcast, case, end, joined, outputs, rounded, seed, text
 
-UNARY = ("neg", "abs", "exp", "log", "sqrt", "rsqrt", "reciprocal", "square", "relu", "sigmoid", "tanh", "gelu")
+UNARY = ("neg", "abs", "exp", "log", "sqrt", "rsqrt", "reciprocal", "square", "relu", "sigmoid", "tanh", "gelu",
+         "sin", "cos", "erf", "expm1", "log1p", "floor", "ceil", "round", "trunc", "sign")
 
 
 def unary(r):

@@ -1,11 +1,15 @@
 // The operations that are composed of others: operators, reductions, masks, einsum, forms of losses.
 #include <cmath>
 
+#include "runtime/autograd/ops/convolutions.h"
 #include "runtime/autograd/ops/einsum.h"
 #include "runtime/autograd/ops/indexing.h"
 #include "runtime/autograd/ops/losses.h"
 #include "runtime/autograd/ops/masks.h"
+#include "runtime/autograd/ops/norms.h"
+#include "runtime/autograd/ops/pooling.h"
 #include "runtime/autograd/ops/reductions.h"
+#include "runtime/autograd/ops/resampling.h"
 #include "tests/operations/operations.h"
 
 namespace dtrain::test {
@@ -95,9 +99,56 @@ void add_forms_of_losses(Table& table) {
   }};
 }
 
+Results interpolate_case(const Case& c) {
+  const auto scale = c.dims("scale", {});
+  InterpolateOptions options{.size = c.dims("size", {}),
+                             .mode = c.flag("linear") ? InterpolateMode::linear : InterpolateMode::nearest,
+                             .align_corners = c.flag("align_corners")};
+  if (c.maybe_number("factor")) options.scale = {c.number("factor", 1)};
+  for (const std::int64_t factor : scale) options.scale.push_back(static_cast<double>(factor));
+  return y(interpolate(c.tensor("x"), options));
+}
+
+Results pool3d_case(const Case& c) {
+  const Dims kernel = c.dims("kernel", {2, 2, 2}), stride = c.dims("pool_stride", kernel),
+             pad = c.dims("pool_padding", {0, 0, 0});
+  return y(pool3d(c.tensor("x"), {c.flag("max") ? PoolKind::max : PoolKind::avg, kernel[0], kernel[1],
+                                  kernel[2], stride[0], stride[1], stride[2], pad[0], pad[1], pad[2]}));
+}
+
+/// Windows, borders and groups of channels.
+void add_windows(Table& table) {
+  table["group_norm"] = {[](const Case& c) {
+    return y(group_norm(c.tensor("x"), c.integer("groups", 1), c.tensor("weight"), c.tensor("bias"),
+                        c.number("eps", 1e-5)));
+  }};
+  table["instance_norm"] = {
+      [](const Case& c) { return y(instance_norm(c.tensor("x"), c.tensor("weight"), c.tensor("bias"))); }};
+  table["pad_mode"] = {[](const Case& c) {
+    const PadMode modes[] = {PadMode::constant, PadMode::reflect, PadMode::replicate, PadMode::circular};
+    return y(pad(c.tensor("x"), c.dims("amounts"), modes[c.integer("mode", 0)]));
+  }};
+  table["interpolate"] = {interpolate_case};
+  table["pool1d"] = {[](const Case& c) {
+    const std::int64_t kernel = c.integer("kernel", 2);
+    return y(pool1d(c.tensor("x"), {c.flag("max") ? PoolKind::max : PoolKind::avg, kernel,
+                                    c.integer("pool_stride", kernel), c.integer("pool_padding", 0)}));
+  }};
+  table["pool3d"] = {pool3d_case};
+  table["adaptive_avg_pool1d"] = {
+      [](const Case& c) { return y(adaptive_avg_pool1d(c.tensor("x"), c.integer("length", 1))); }};
+  table["conv_transpose1d"] = {[](const Case& c) {
+    return y(conv_transpose1d(
+        c.tensor("x"), c.tensor("weight"), c.tensor("bias"),
+        {c.integer("stride", 1), c.integer("padding", 0), c.integer("dilation", 1), c.integer("groups", 1)},
+        c.integer("output_padding", 0)));
+  }};
+}
+
 }  // namespace
 
 void add_composed_functions(Table& table) {
+  add_windows(table);
   add_operators(table);
   add_more_reductions(table);
   add_masks(table);

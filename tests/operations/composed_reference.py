@@ -41,7 +41,37 @@ def of_values(function):
     return one(lambda t, o: function(t["a"].detach(), t["b"].detach()).to(t["a"].dtype))
 
 
+def interpolate(t, o):
+    mode = ("linear", "bilinear", "trilinear")[t["x"].dim() - 3] if o.get("linear") else "nearest"
+    scale = o.get("factor") or (tuple(map(float, o["scale"])) if "scale" in o else None)
+    corners = {"align_corners": o.get("align_corners", False)} if o.get("linear") else {}
+    return F.interpolate(t["x"], o.get("size"), scale, mode, **corners)
+
+
+def pool(dims):
+    def run(t, o):
+        kernel = o.get("kernel", 2)
+        function = getattr(F, f"{'max' if o.get('max') else 'avg'}_pool{dims}d")
+        return function(t["x"], kernel, o.get("pool_stride", kernel), o.get("pool_padding", 0))
+    return one(run)
+
+
+def pad_mode(t, o):
+    """In any dimension: PyTorch pads the last ones of tensors that have a batch and channels."""
+    x, mode = t["x"], ("constant", "reflect", "replicate", "circular")[o["mode"]]
+    return F.pad(x, o["amounts"], mode)
+
+
 OPERATIONS = {
+    "group_norm": one(lambda t, o: F.group_norm(t["x"], o["groups"], t["weight"], t["bias"], o.get("eps", 1e-5))),
+    "instance_norm": one(lambda t, o: F.instance_norm(t["x"], weight=t["weight"], bias=t["bias"])),
+    "pad_mode": one(pad_mode),
+    "interpolate": one(interpolate),
+    "pool1d": pool(1), "pool3d": pool(3),
+    "adaptive_avg_pool1d": one(lambda t, o: F.adaptive_avg_pool1d(t["x"], o["length"])),
+    "conv_transpose1d": one(lambda t, o: F.conv_transpose1d(
+        t["x"], t["weight"], t["bias"], o.get("stride", 1), o.get("padding", 0), o.get("output_padding", 0),
+        o.get("groups", 1), o.get("dilation", 1))),
     "number_sub": one(lambda t, o: o["number"] - t["x"]),
     "number_div": one(lambda t, o: o["number"] / t["x"]),
     "not_equal": of_values(torch.ne), "less_equal": of_values(torch.le),

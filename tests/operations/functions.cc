@@ -86,6 +86,16 @@ void add_elementwise(Table& table) {
   table["sigmoid"] = unary(sigmoid);
   table["tanh"] = unary(tanh);
   table["gelu"] = unary(gelu);
+  table["sin"] = unary(sin);
+  table["cos"] = unary(cos);
+  table["erf"] = unary(erf);
+  table["expm1"] = unary(expm1);
+  table["log1p"] = unary(log1p);
+  table["floor"] = unary(floor);
+  table["ceil"] = unary(ceil);
+  table["round"] = unary(round);
+  table["trunc"] = unary(trunc);
+  table["sign"] = unary(sign);
   table["add_number"] = with_number(add);
   table["sub_number"] = with_number(sub);
   table["mul_number"] = with_number(mul);

@@ -7,6 +7,8 @@
 #include "runtime/nn/embedding.h"
 #include "runtime/nn/norms.h"
 #include "runtime/nn/recurrent.h"
+#include "runtime/nn/transformer/transformer_layers.h"
+#include "runtime/nn/windows/resampling.h"
 #include "tests/operations/operations.h"
 
 namespace dtrain::test {
@@ -77,6 +79,141 @@ void add_convolutions(Table& table) {
   });
 }
 
+Dims sides(const Case& c, const char* option, std::int64_t otherwise) {
+  return c.dims(option, {otherwise, otherwise});
+}
+
+/// Rectangular kernels, and all that is given by name.
+void add_convolutions_by_name(Table& table) {
+  const auto size = [](const Dims& dims) { return KernelSize(dims[0], dims[1]); };
+  table["Conv2d_by_name"] = layer([size](const Case& c, Generator& g) {
+    return Conv2d(in(c), out(c),
+                  {.kernel = size(sides(c, "kernel", 1)),
+                   .stride = size(sides(c, "stride", 1)),
+                   .padding = size(sides(c, "padding", 0)),
+                   .dilation = size(sides(c, "dilation", 1)),
+                   .groups = c.integer("groups", 1),
+                   .bias = c.flag("bias", true)},
+                  g, c.device());
+  });
+  table["Conv1d_by_name"] = layer([](const Case& c, Generator& g) {
+    return Conv1d(in(c), out(c), {.kernel = kernel(c), .padding = c.integer("padding", 0), .dilation = 2}, g,
+                  c.device());
+  });
+  table["Conv3d_by_name"] = layer([](const Case& c, Generator& g) {
+    const Dims sides = c.dims("kernel"), pads = c.dims("padding");
+    return Conv3d(
+        in(c), out(c),
+        {.kernel = {sides[0], sides[1], sides[2]}, .padding = {pads[0], pads[1], pads[2]}, .bias = false}, g,
+        c.device());
+  });
+  table["ConvTranspose1d"] = layer([](const Case& c, Generator& g) {
+    return ConvTranspose1d(in(c), out(c),
+                           {.kernel = kernel(c),
+                            .stride = c.integer("stride", 1),
+                            .padding = c.integer("padding", 0),
+                            .output_padding = c.integer("output_padding", 0)},
+                           g, c.device());
+  });
+  table["ConvTranspose2d_by_name"] = layer([size](const Case& c, Generator& g) {
+    return ConvTranspose2d(in(c), out(c),
+                           {.kernel = size(sides(c, "kernel", 1)),
+                            .stride = size(sides(c, "stride", 1)),
+                            .padding = size(sides(c, "padding", 0)),
+                            .output_padding = size(sides(c, "output_padding", 0))},
+                           g, c.device());
+  });
+}
+
+void add_norms(Table& table) {
+  table["LayerNorm"] =
+      layer([](const Case& c, Generator&) { return LayerNorm(c.dims("shape"), c.device()); });
+  table["RMSNorm"] = layer([](const Case& c, Generator&) { return RMSNorm(c.dims("shape"), c.device()); });
+  table["BatchNorm1d"] = layer([](const Case& c, Generator&) { return BatchNorm1d(in(c), c.device()); });
+  table["BatchNorm2d"] = layer([](const Case& c, Generator&) { return BatchNorm2d(in(c), c.device()); });
+  table["BatchNorm3d"] = layer([](const Case& c, Generator&) { return BatchNorm3d(in(c), c.device()); });
+  table["GroupNorm"] = layer(
+      [](const Case& c, Generator&) { return GroupNorm(c.integer("groups", 1), in(c), c.device(), 1e-3); });
+  table["InstanceNorm1d"] =
+      layer([](const Case& c, Generator&) { return InstanceNorm1d(in(c), c.device()); });
+  table["InstanceNorm2d"] =
+      layer([](const Case& c, Generator&) { return InstanceNorm2d(in(c), c.device(), 1e-5, true); });
+  table["InstanceNorm3d"] =
+      layer([](const Case& c, Generator&) { return InstanceNorm3d(in(c), c.device()); });
+}
+
+void add_windows(Table& table) {
+  table["MaxPool1d"] = plain<MaxPool1d>(3, 2, 1);
+  table["AvgPool1d"] = plain<AvgPool1d>(3, 2, 1);
+  table["MaxPool3d"] = plain<MaxPool3d>(KernelVolume(1, 2, 2));
+  table["AvgPool3d"] = plain<AvgPool3d>(KernelVolume(2, 1, 2));
+  table["MaxPool2d"] = plain<MaxPool2d>(KernelSize(3, 2), KernelSize(2), KernelSize(1, 0));
+  table["AvgPool2d"] = plain<AvgPool2d>(KernelSize(1, 2));
+  table["AdaptiveAvgPool1d"] = plain<AdaptiveAvgPool1d>(3);
+  table["Upsample"] = plain<Upsample>(InterpolateOptions{.scale = {2}, .mode = InterpolateMode::linear});
+  table["ConstantPad1d"] = plain<ConstantPad1d>(BorderSides(1), 0.5);
+  table["ConstantPad2d"] = plain<ConstantPad2d>(BorderSides{1, 2, 0, 1}, 0.5);
+  table["ZeroPad1d"] = plain<ZeroPad1d>(BorderSides(1));
+  table["ZeroPad2d"] = plain<ZeroPad2d>(BorderSides(1));
+  table["ReflectionPad1d"] = plain<ReflectionPad1d>(BorderSides{1, 2});
+  table["ReflectionPad2d"] = plain<ReflectionPad2d>(BorderSides{1, 2, 0, 1});
+  table["ReplicationPad1d"] = plain<ReplicationPad1d>(BorderSides(2));
+  table["ReplicationPad2d"] = plain<ReplicationPad2d>(BorderSides{1, 0, 2, 3});
+}
+
+/// What the "masks" of a case are: tensors of 0 and 1, which is true, and numbers to be added.
+Tensor mask_of(const Case& c, const char* name) {
+  const Tensor mask = c.tensor(name);
+  return mask.defined() && mask.dtype() == DType::i64 ? mask != 0 : mask;
+}
+
+Results multihead_attention_case(const Case& c) {
+  Generator generator(7);
+  MultiheadAttention attention(4, 2,
+                               {.bias = c.flag("bias", true),
+                                .key_width = c.integer("key_width", 0),
+                                .value_width = c.integer("value_width", 0),
+                                .batch_first = c.flag("batch_first")},
+                               generator, c.device());
+  const Tensor query = c.tensor("query"), key = c.tensor("key"), value = c.tensor("value");
+  const Attended attended =
+      attention.attend(query, key.defined() ? key : query, value.defined() ? value : query,
+                       {.key_padding_mask = mask_of(c, "padding"),
+                        .attention_mask = mask_of(c, "mask"),
+                        .causal = c.flag("causal"),
+                        .need_weights = c.flag("need_weights"),
+                        .average_weights = c.flag("average", true)});
+  if (!attended.weights.defined()) return y(attended.output);
+  return several({attended.output, attended.weights});
+}
+
+TransformerLayerOptions transformer_options(const Case& c) {
+  return {.feed_forward = 6,
+          .activation = c.flag("gelu") ? FeedForwardActivation::gelu : FeedForwardActivation::relu,
+          .batch_first = c.flag("batch_first"),
+          .norm_first = c.flag("norm_first"),
+          .bias = c.flag("bias", true)};
+}
+
+void add_transformers(Table& table) {
+  table["MultiheadAttention"] = {multihead_attention_case, Kind::layer};
+  table["TransformerEncoderLayer"] = {
+      [](const Case& c) {
+        Generator generator(7);
+        TransformerEncoderLayer layer(4, 2, transformer_options(c), generator, c.device());
+        return y(layer.encode(c.tensor("x"), {mask_of(c, "mask"), mask_of(c, "padding"), c.flag("causal")}));
+      },
+      Kind::layer};
+  table["TransformerDecoderLayer"] = {
+      [](const Case& c) {
+        Generator generator(7);
+        TransformerDecoderLayer layer(4, 2, transformer_options(c), generator, c.device());
+        return several(layer(Tensors{c.tensor("x"), c.tensor("memory"), mask_of(c, "mask"),
+                                     mask_of(c, "memory_mask"), mask_of(c, "padding")}));
+      },
+      Kind::layer};
+}
+
 /// What a CPU emulates, and a GPU has.
 Results linear_fp16(const Case& c) {
   LowPrecisionWeights weights;
@@ -89,14 +226,14 @@ Results linear_fp16(const Case& c) {
 void add_layers(Table& table) {
   table["linear_fp16"] = {linear_fp16, Kind::layer};
   add_convolutions(table);
+  add_convolutions_by_name(table);
+  add_norms(table);
+  add_windows(table);
+  add_transformers(table);
   table["Linear"] = layer([](const Case& c, Generator& g) { return Linear(in(c), out(c), g, c.device()); });
   table["Embedding"] = layer([](const Case& c, Generator& g) {
     return Embedding(in(c), out(c), g, c.device(), {.padding_index = c.maybe_integer("padding")});
   });
-  table["LayerNorm"] =
-      layer([](const Case& c, Generator&) { return LayerNorm(c.dims("shape"), c.device()); });
-  table["RMSNorm"] = layer([](const Case& c, Generator&) { return RMSNorm(c.dims("shape"), c.device()); });
-  table["BatchNorm2d"] = layer([](const Case& c, Generator&) { return BatchNorm2d(in(c), c.device()); });
   table["PReLU"] = layer([](const Case& c, Generator&) { return PReLU(c.device(), in(c)); });
   table["ReLU"] = plain<ReLU>();
   table["SiLU"] = plain<SiLU>();

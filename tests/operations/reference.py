@@ -1,6 +1,7 @@
 """PyTorch's side of the table: what each operation is there, and how a case is run."""
 import torch
 import torch.nn.functional as F
+from torch.optim import _muon
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import composed_reference
@@ -193,6 +194,52 @@ def adagrad(parameters, o):
                                foreach=False)
 
 
+class Lion(torch.optim.Optimizer):
+    """Algorithm 2 of Chen et al. 2023: PyTorch has none."""
+    def step(self):
+        for group in self.param_groups:
+            lr, (beta1, beta2) = group["lr"], group["betas"]
+            for p in group["params"]:
+                average = self.state[p].setdefault("exp_avg", torch.zeros_like(p.data))
+                direction = torch.sign(beta1 * average + (1 - beta1) * p.grad)
+                p.data.sub_(lr * (direction + group["weight_decay"] * p.data))
+                average.mul_(beta2).add_(p.grad, alpha=1 - beta2)
+
+
+def lion(parameters, o):
+    return Lion(parameters, dict(lr=o.get("lr", 0.1), betas=(o.get("beta1", 0.9), o.get("beta2", 0.99)),
+                                 weight_decay=o.get("weight_decay", 0)))
+
+
+def orthogonalized(grad, coefficients, steps, eps):
+    """torch.optim.Muon's iteration, without the rounding to bfloat16."""
+    a, b, c = coefficients
+    x = grad.T if grad.size(0) > grad.size(1) else grad
+    x = x / x.norm().clamp(min=eps)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.T if grad.size(0) > grad.size(1) else x
+
+
+def muon(t, o):
+    if not o.get("adapts", True):
+        return optimize(lambda parameters, _: torch.optim.AdamW(parameters, o.get("lr", 0.1), (0.9, 0.95),
+                                                                weight_decay=o.get("weight_decay", 0)))(t, o)
+    scale, shape = ("original", "match_rms_adamw", "spectral_unclamped")[o.get("scale", 0)], t.bases["p"].shape
+    for tensors in (t, t.bases):  # PyTorch takes matrices alone
+        tensors.update({name: tensor.flatten(1) for name, tensor in tensors.items()})
+
+    def make(parameters, o):
+        return torch.optim.Muon(parameters, o.get("lr", 0.1), o.get("weight_decay", 0), o.get("momentum", 0.95),
+                                o.get("nesterov", True), adjust_lr_fn=scale)
+    original, _muon._zeropower_via_newtonschulz = _muon._zeropower_via_newtonschulz, orthogonalized
+    try:
+        return {"p": optimize(make)(t, o)["p"].reshape(shape)}
+    finally:
+        _muon._zeropower_via_newtonschulz = original
+
+
 def weight_average(t, o):
     """What torch.optim.swa_utils.AveragedModel keeps of a module whose parameter is p, then g0, g1, …"""
     holder = torch.nn.ParameterList([torch.nn.Parameter(t.bases["p"].detach().clone())])
@@ -222,7 +269,8 @@ def compare(function):
 
 OPERATIONS = {
     **{name: one(lambda t, o, f=getattr(torch, name): f(t["x"]))
-       for name in ("neg", "abs", "exp", "log", "sqrt", "rsqrt", "reciprocal", "square", "relu", "sigmoid", "tanh")},
+       for name in ("neg", "abs", "exp", "log", "sqrt", "rsqrt", "reciprocal", "square", "relu", "sigmoid", "tanh", "sin", "cos",
+                    "erf", "expm1", "log1p", "floor", "ceil", "round", "trunc", "sign")},
     "gelu": one(lambda t, o: F.gelu(t["x"])),
     "add_number": one(lambda t, o: t["x"] + o["number"]),
     "sub_number": one(lambda t, o: t["x"] - o["number"]),
@@ -262,6 +310,8 @@ OPERATIONS = {
     "adamw": optimize(adam(torch.optim.AdamW)),
     "rmsprop": optimize(rmsprop),
     "adagrad": optimize(adagrad),
+    "lion": optimize(lion),
+    "muon": muon,
     "weight_average": weight_average,
     "unscale": unscale,
     "find_not_finite": one(lambda t, o: torch.tensor([0.0 if finite(t) else 1.0])),

@@ -5,6 +5,8 @@
 #include "runtime/optim/adamw.h"
 #include "runtime/optim/guard/grad_scaler.h"
 #include "runtime/optim/rmsprop.h"
+#include "runtime/optim/rules/lion.h"
+#include "runtime/optim/rules/muon.h"
 #include "runtime/optim/sgd.h"
 #include "runtime/optim/weight_average.h"
 #include "tests/operations/operations.h"
@@ -59,6 +61,20 @@ void add_optimizers(Table& table) {
                           .weight_decay = decay(c),
                           .momentum = c.number("momentum", 0),
                           .centered = c.flag("centered")};
+  });
+  table["lion"] = optimizer<Lion>([](const Case& c) {
+    return LionOptions{.lr = lr(c),
+                       .beta1 = c.number("beta1", 0.9),
+                       .beta2 = c.number("beta2", 0.99),
+                       .weight_decay = decay(c)};
+  });
+  table["muon"] = optimizer<Muon>([](const Case& c) {
+    return MuonOptions{.lr = lr(c),
+                       .weight_decay = decay(c),
+                       .momentum = c.number("momentum", 0.95),
+                       .nesterov = c.flag("nesterov", true),
+                       .scale = static_cast<MuonScale>(c.integer("scale", 0)),
+                       .adapts = c.flag("adapts", true)};
   });
   table["adagrad"] = optimizer<Adagrad>([](const Case& c) {
     return AdagradOptions{.lr = lr(c),

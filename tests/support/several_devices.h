@@ -14,6 +14,7 @@
 #include "runtime/optim/guard/grad_scaler.h"
 #include "runtime/optim/layerwise.h"
 #include "runtime/optim/rmsprop.h"
+#include "runtime/optim/rules/lion.h"
 #include "runtime/optim/sgd.h"
 
 namespace dtrain::test {
@@ -33,6 +34,10 @@ inline const std::map<std::string, OptimizerFactory>& every_optimizer() {
        }},
       {"adagrad",
        [](const NamedTensors& p) { return std::make_unique<Adagrad>(p, AdagradOptions{.lr_decay = 0.3}); }},
+      {"lion",
+       [](const NamedTensors& p) {
+         return std::make_unique<Lion>(p, LionOptions{.lr = 0.1, .weight_decay = 0.1});
+       }},
       {"lars",
        [](const NamedTensors& p) {
          return std::make_unique<Lars>(p, LarsOptions{.lr = 5, .weight_decay = 0.1});

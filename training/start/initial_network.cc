@@ -97,7 +97,7 @@ void apply_layer_options(const TrainConfig& config, Module& network, Communicato
 
 bool has_batch_norm(Module& network) {
   bool found = false;
-  network.visit([&](Module& module) { found = found || dynamic_cast<BatchNorm2d*>(&module) != nullptr; });
+  network.visit([&](Module& module) { found = found || dynamic_cast<BatchNorm*>(&module) != nullptr; });
   return found;
 }
 

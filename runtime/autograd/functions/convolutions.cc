@@ -157,4 +157,15 @@ Tensor conv_transpose2d(const Tensor& given, const Tensor& weight, const Tensor&
   return autocast_rounded(bias.defined() ? add(y, bias.reshape({1, channels, 1, 1})) : y);
 }
 
+Tensor conv_transpose1d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv1dGeometry& g,
+                        std::int64_t output_padding) {
+  if (x.rank() != 3 || w.rank() != 3) {
+    throw UsageError("conv_transpose1d: expected x [N, C, L] and w [C, O / groups, K], got " + x.describe() +
+                     " and " + w.describe());
+  }
+  return conv_transpose2d(x.unsqueeze(2), w.unsqueeze(2), bias,
+                          {1, g.stride, 0, g.pad, 1, g.dilation, g.groups}, 0, output_padding)
+      .squeeze(2);
+}
+
 }  // namespace dtrain

@@ -57,6 +57,16 @@ Tensor normal_distribution(const Tensor& x) {
                 });
 }
 
+/// A function that is constant but for its steps.
+Tensor step_function(std::string_view name, UnaryOp op, const Tensor& x) {
+  return record_constant(name, apply(op, x), {x});
+}
+
+/// One that leaves whole numbers as they are.
+Tensor rounding(std::string_view name, UnaryOp op, const Tensor& x) {
+  return is_floating(x.dtype()) ? step_function(name, op, x) : x.clone();
+}
+
 }  // namespace
 
 Tensor neg(const Tensor& x) {
@@ -146,5 +156,39 @@ Tensor gelu_tanh(const Tensor& x) {
     return mul(grad.to(wide.dtype()), slope).to(input.dtype());
   });
 }
+
+Tensor sin(const Tensor& x) {
+  return function_of_input("sin", UnaryOp::sin, x,
+                           [](const Tensor& grad, const Tensor& input) { return mul(grad, cos(input)); });
+}
+
+Tensor cos(const Tensor& x) {
+  return function_of_input("cos", UnaryOp::cos, x, [](const Tensor& grad, const Tensor& input) {
+    return neg(mul(grad, sin(input)));
+  });
+}
+
+Tensor erf(const Tensor& x) {
+  return function_of_input("erf", UnaryOp::erf, x, [](const Tensor& grad, const Tensor& input) {
+    return mul(grad, mul(exp(neg(square(input))), 2 / std::sqrt(std::numbers::pi)));
+  });
+}
+
+Tensor expm1(const Tensor& x) {
+  return function_of_output("expm1", UnaryOp::expm1, x,
+                            [](const Tensor& grad, const Tensor& y) { return mul(grad, add(y, 1.0)); });
+}
+
+Tensor log1p(const Tensor& x) {
+  return function_of_input("log1p", UnaryOp::log1p, x, [](const Tensor& grad, const Tensor& input) {
+    return div(grad, add(input, 1.0));
+  });
+}
+
+Tensor floor(const Tensor& x) { return rounding("floor", UnaryOp::floor, x); }
+Tensor ceil(const Tensor& x) { return rounding("ceil", UnaryOp::ceil, x); }
+Tensor round(const Tensor& x) { return rounding("round", UnaryOp::round, x); }
+Tensor trunc(const Tensor& x) { return rounding("trunc", UnaryOp::trunc, x); }
+Tensor sign(const Tensor& x) { return step_function("sign", UnaryOp::sign, x); }
 
 }  // namespace dtrain

@@ -37,4 +37,9 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias,
                         const Conv2dGeometry& geometry = {}, std::int64_t output_padding_h = 0,
                         std::int64_t output_padding_w = 0);
 
+/// The same of sequences: x [N, C, L], w [C, O / groups, K] → [N, O, (L - 1)·stride - 2·pad + dilation·(K -
+/// 1) + output_padding + 1].
+Tensor conv_transpose1d(const Tensor& x, const Tensor& w, const Tensor& bias,
+                        const Conv1dGeometry& geometry = {}, std::int64_t output_padding = 0);
+
 }  // namespace dtrain

@@ -38,4 +38,13 @@ Tensor one_hot(const Tensor& index, std::optional<std::int64_t> classes = std::n
 /// negative ones cut off.
 Tensor pad(const Tensor& x, const Dims& amounts, double value = 0);
 
+enum class PadMode {
+  constant,
+  reflect,    ///< mirrored at the first and the last element, which are not repeated
+  replicate,  ///< the first and the last element again
+  circular,   ///< what the other end has
+};
+/// The same with elements of x. Throws UsageError for amounts that x has not enough elements for.
+Tensor pad(const Tensor& x, const Dims& amounts, PadMode mode);
+
 }  // namespace dtrain

@@ -87,6 +87,9 @@ void CpuKernels::rmsprop(std::span<const OptimizerSlot> slots, const RmsPropStep
 void CpuKernels::adagrad(std::span<const OptimizerSlot> slots, const AdagradStep& step) {
   update("adagrad", slots, step);
 }
+void CpuKernels::lion(std::span<const OptimizerSlot> slots, const LionStep& step) {
+  update("lion", slots, step);
+}
 void CpuKernels::lerp(std::span<const OptimizerSlot> slots, const LerpStep& step) {
   update("lerp", slots, step);
 }

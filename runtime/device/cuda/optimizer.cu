@@ -118,6 +118,9 @@ void CudaKernels::rmsprop(std::span<const OptimizerSlot> slots, const RmsPropSte
 void CudaKernels::adagrad(std::span<const OptimizerSlot> slots, const AdagradStep& step) {
   update(context_, *slot_tables_, slots, step);
 }
+void CudaKernels::lion(std::span<const OptimizerSlot> slots, const LionStep& step) {
+  update(context_, *slot_tables_, slots, step);
+}
 void CudaKernels::lerp(std::span<const OptimizerSlot> slots, const LerpStep& step) {
   update(context_, *slot_tables_, slots, step);
 }

@@ -1,6 +1,6 @@
-// exp, log, log1p, tanh, sigmoid and gelu of f32 against float64, over numbers of every exponent and sign:
-// bounds in units in the last place, and what is special. docs/decisions/061 has PyTorch's errors beside
-// these.
+// exp, expm1, log, log1p, tanh, erf, sin, cos, sigmoid and gelu of f32 against float64, over numbers of every
+// exponent and sign: bounds in units in the last place, and what is special. docs/decisions/061 has PyTorch's
+// errors beside these.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -90,7 +90,11 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Function{"exp", UnaryOp::exp, [](double x) { return std::exp(x); }, 0.8},
                     Function{"log", UnaryOp::log, [](double x) { return std::log(x); }, 0.85},
                     Function{"log1p", UnaryOp::log1p, [](double x) { return std::log1p(x); }, 0.85},
-                    Function{"tanh", UnaryOp::tanh, [](double x) { return std::tanh(x); }, 1.05}),
+                    Function{"tanh", UnaryOp::tanh, [](double x) { return std::tanh(x); }, 1.05},
+                    Function{"expm1", UnaryOp::expm1, [](double x) { return std::expm1(x); }, 1.1},
+                    Function{"erf", UnaryOp::erf, [](double x) { return std::erf(x); }, 6},
+                    Function{"sin", UnaryOp::sin, [](double x) { return std::sin(x); }, 0.501},
+                    Function{"cos", UnaryOp::cos, [](double x) { return std::cos(x); }, 0.501}),
     [](const auto& test) { return std::string(test.param.name); });
 
 /// 1 + e^-x is infinite where the result would be subnormal, there it is 0, as PyTorch's is.

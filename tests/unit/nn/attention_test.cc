@@ -115,9 +115,9 @@ TEST(AttendHeads, WithACacheGoesOnWhereEachRowIs) {
   }
 }
 
-TEST(MultiheadAttention, LearnsAndRefusesWhatDoesNotDivide) {
+TEST(SelfAttention, LearnsAndRefusesWhatDoesNotDivide) {
   Generator generator(1);
-  MultiheadAttention attention(12, 4, generator, cpu(), {.kv_heads = 2, .qkv_bias = false, .causal = true});
+  SelfAttention attention(12, 4, generator, cpu(), {.kv_heads = 2, .qkv_bias = false, .causal = true});
   std::vector<std::string> names;
   for (const auto& [name, tensor] : attention.named_parameters())
     names.push_back(name + tensor.shape().to_string());
@@ -128,9 +128,9 @@ TEST(MultiheadAttention, LearnsAndRefusesWhatDoesNotDivide) {
   sum(square(attention(x))).backward();
   for (const auto& [name, tensor] : attention.named_parameters())
     EXPECT_TRUE(tensor.grad().defined()) << name;
-  EXPECT_THAT(test::message_of([&] { MultiheadAttention(12, 5, generator, cpu()); }),
+  EXPECT_THAT(test::message_of([&] { SelfAttention(12, 5, generator, cpu()); }),
               HasSubstr("heads that divide the width"));
-  EXPECT_THAT(test::message_of([&] { MultiheadAttention(12, 4, generator, cpu(), {.kv_heads = 3}); }),
+  EXPECT_THAT(test::message_of([&] { SelfAttention(12, 4, generator, cpu(), {.kv_heads = 3}); }),
               HasSubstr("4 heads, 3 keys and a width of 12"));
   EXPECT_THAT(test::message_of([&] { attend_heads(x, {.heads = 2, .kv_heads = 2, .head_width = 3}, {}); }),
               HasSubstr("expected [B, L, 18], got float32 [2, 5, 12]"));

@@ -77,6 +77,38 @@ TEST_F(DropoutTest, MasksGoBySample) {
   EXPECT_THROW(key_->set_rows(Tensor::ones({3}, device_)), UsageError);
 }
 
+TEST_F(DropoutTest, OfChannelsDropsWholeOnes) {
+  Dropout2d dropout(0.5, key_);
+  key_->set_step(3);
+  key_->set_rows(index({4, 9}));
+  const Tensor y = dropout(Tensor::ones({2, 40, 3, 5}, device_));
+  const auto least = amin(y, {2, 3}).to_vector<float>(), most = amax(y, {2, 3}).to_vector<float>();
+  EXPECT_EQ(least, most);
+  EXPECT_EQ(std::set<float>(least.begin(), least.end()), (std::set<float>{0, 2}));
+  key_->set_rows(index({9}));
+  const Tensor part = dropout(Tensor::ones({1, 40, 7}, device_));
+  EXPECT_EQ(part.select(2, 0).select(0, 0).to_vector<float>(),
+            y.select(3, 0).select(2, 0).select(0, 1).to_vector<float>());
+  dropout.eval();
+  EXPECT_TRUE(dropout(y).shares_storage(y));
+  dropout.train();
+  EXPECT_THROW(dropout(Tensor::ones({3}, device_)), UsageError);
+}
+
+TEST_F(DropoutTest, OfPathsDropsWholeSamples) {
+  DropPath path(0.25, key_);
+  key_->set_step(3);
+  const Tensor y = path(Tensor::ones({400, 2, 3}, device_));
+  const auto least = amin(y, {1, 2}).to_vector<float>(), most = amax(y, {1, 2}).to_vector<float>();
+  EXPECT_EQ(least, most);
+  const auto kept = std::count(least.begin(), least.end(), static_cast<float>(1 / 0.75));
+  EXPECT_EQ(kept + std::count(least.begin(), least.end(), 0.0F), 400);
+  EXPECT_NEAR(static_cast<double>(kept) / 400, 0.75, 0.11);  // five standard errors
+  key_->set_rows(index({7, 300}));
+  EXPECT_EQ(path(Tensor::ones({2, 1}, device_)).flatten().to_vector<float>(),
+            (std::vector<float>{least[7], least[300]}));
+}
+
 // Ranks that divide each sample's sequence drop what one that has all of it drops, also where a part begins
 // in the middle of a draw of four.
 TEST_F(DropoutTest, APartOfASampleHasItsPartOfTheMask) {

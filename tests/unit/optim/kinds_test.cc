@@ -1,4 +1,5 @@
-// Adam, RMSprop and Adagrad: state that continues exactly, skipped and recorded steps, options out of range.
+// Adam, RMSprop, Adagrad and Lion: state that continues exactly, skipped and recorded steps, options out of
+// range.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -8,6 +9,7 @@
 #include "runtime/optim/adam.h"
 #include "runtime/optim/guard/grad_scaler.h"
 #include "runtime/optim/rmsprop.h"
+#include "runtime/optim/rules/lion.h"
 #include "tests/support/tape_device.h"
 
 namespace dtrain {
@@ -41,6 +43,11 @@ std::vector<Kind> kinds() {
          return std::make_unique<Adagrad>(p, AdagradOptions{.lr_decay = 0.3, .initial_accumulator_value = 1});
        },
        {"p.sum", "p.step"}},
+      {"lion",
+       [](const NamedTensors& p) {
+         return std::make_unique<Lion>(p, LionOptions{.lr = 0.1, .weight_decay = 0.1});
+       },
+       {"p.exp_avg", "p.step"}},
   };
 }
 
@@ -156,6 +163,8 @@ TEST(OptimizerKinds, RefuseImpossibleOptions) {
   EXPECT_THROW(RmsProp(p, RmsPropOptions{.alpha = 1}), UsageError);
   EXPECT_THROW(RmsProp(p, RmsPropOptions{.momentum = -1}), UsageError);
   EXPECT_THROW(Adagrad(p, AdagradOptions{.lr_decay = -1}), UsageError);
+  EXPECT_THROW(Lion(p, LionOptions{.beta1 = 1}), UsageError);
+  EXPECT_THROW(Lion(p, LionOptions{.weight_decay = -1}), UsageError);
   EXPECT_THROW(Adagrad(p, AdagradOptions{.initial_accumulator_value = -1}), UsageError);
 }
 

@@ -13,6 +13,7 @@
 #include "runtime/optim/adamw.h"
 #include "runtime/optim/layerwise.h"
 #include "runtime/optim/rmsprop.h"
+#include "runtime/optim/rules/lion.h"
 #include "runtime/optim/sgd.h"
 
 namespace dtrain {
@@ -32,6 +33,7 @@ std::vector<std::unique_ptr<Optimizer>> all_rules(const Tensor& p) {
   all.push_back(
       std::make_unique<RmsProp>(named, RmsPropOptions{.lr = 0.1, .momentum = 0.9, .centered = true}));
   all.push_back(std::make_unique<Adagrad>(named, AdagradOptions{.lr = 0.1}));
+  all.push_back(std::make_unique<Lion>(named, LionOptions{.lr = 0.1}));
   all.push_back(std::make_unique<Lars>(named, LarsOptions{.lr = 0.1}));
   all.push_back(std::make_unique<Lamb>(named, LambOptions{.lr = 0.1}));
   return all;

@@ -40,10 +40,30 @@ void unary_run(Op op, std::int64_t n, T* to, std::int64_t ts, const T* from, std
   }
 }
 
+/// A function of angles, whatever their size.
+template <class Op>
+auto far_or_near(Op op) {
+  return [op](float x) { return std::abs(x) <= math::kLargestAngle ? op(x) : Op::far(x); };
+}
+
+/// Whether all `n` angles are small enough for the functions that vectors have.
+template <class T>
+bool all_near(std::int64_t n, const T* from, std::int64_t step) {
+  std::int64_t near = 0;
+  for (std::int64_t i = 0; i < n; ++i) near += std::abs(load(from[i * step])) <= math::kLargestAngle ? 1 : 0;
+  return near == n;
+}
+
 template <class T, class Op>
 void unary_loop(Op op, const View& in, const View& out) {
+  constexpr bool kFar = requires { Op::far(0.0F); }
+  &&std::is_same_v<Compute<T>, float>;
   spread_walk<T, const T>(kElementNs, out, in,
                           [&](std::int64_t n, T* to, std::int64_t ts, const T* from, std::int64_t fs) {
+                            if constexpr (kFar) {
+                              if (!all_near(n, from, fs))
+                                return unary_run(far_or_near(op), n, to, ts, from, fs);
+                            }
                             run<T>([&] { unary_run(op, n, to, ts, from, fs); });
                           });
 }
