@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "runtime/autograd/ops.h"
+#include "runtime/autograd/ops/joining.h"
 #include "runtime/base/error.h"
+#include "runtime/metrics/ranking.h"
 
 namespace dtrain {
 
@@ -68,6 +71,27 @@ void Task::add_up(const Tensors& outputs, const BatchTensors& batch, double unit
 
 Evaluation Task::evaluation(std::span<const double> sums, std::int64_t /*samples*/) const {
   return {.loss = sums[0] / sums[1], .metrics = {}};
+}
+
+std::size_t Task::kept_count(std::span<const Field> fields) const {
+  const Field* const predicted = predicted_field(fields);
+  return predicted != nullptr && predicted->values == 2 ? 2 : 0;
+}
+
+// By how much class 1 is ahead, and the label. Only a classifier of two classes comes here.
+Tensor Task::keep(const Tensors& outputs, const BatchTensors& batch, std::span<const Field> fields) const {
+  const Tensor logits = outputs.front().to(DType::f64);
+  const Tensor label = batch[predicted_field(fields)->name].to(DType::f64);
+  return stack({sub(logits.select(1, 1), logits.select(1, 0)), label}, 1);
+}
+
+void Task::add_kept(std::span<const double> kept, Evaluation& found) const {
+  std::vector<ScoredLabel> samples(kept.size() / 2);
+  for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = {kept[2 * i], kept[2 * i + 1] > 0.5};
+  const auto precision = average_precision(samples), area = roc_auc(std::move(samples));
+  if (!area) return;  // of one class alone
+  found.metrics.emplace_back("auc", *area);
+  found.metrics.emplace_back("average_precision", *precision);
 }
 
 }  // namespace dtrain

@@ -30,6 +30,8 @@
 #include "runtime/base/clock.h"
 #include "runtime/data/sources/open_source.h"
 #include "runtime/nn/module.h"
+#include "runtime/optim/lr_schedule.h"
+#include "training/options/named_groups.h"
 #include "training/batch_tensors.h"
 #include "training/confusion.h"
 #include "training/published_format.h"
@@ -110,6 +112,19 @@ class Task {
   virtual std::unique_ptr<Module> build(std::span<const Field> fields, Generator& generator,
                                         const std::shared_ptr<Device>& device) const = 0;
 
+  /// Parameters that move by options of their own, as torch.optim's param_groups: rates that the schedule
+  /// starts from, weight decay. Of several patterns that match, the last decides; --lr-of and
+  /// --weight-decay-of come behind these. Rates are as they are, whatever --scale-lr. By default none.
+  ///
+  ///     return {{.names = "head.*", .lr = 0.1}, {.names = "backbone.*", .lr = 0.001, .weight_decay = 0}};
+  virtual std::vector<NamedGroup> parameter_groups() const { return {}; }
+
+  /// What the learning rate is multiplied by in each step, beside --lr-schedule (LambdaLR of torch): a pure
+  /// function, the same on every rank, finite and at least 0. By default empty: nothing.
+  ///
+  ///     return [](const LrPoint& at) { return at.epoch < 5 ? 1.0 : std::pow(0.9, at.epoch - 5); };
+  virtual LrFactor lr_factor() const { return {}; }
+
   /// Of a sample's fields, by `names`, the one that the network is fed; by default the first. `names` may be
   /// of some of a source's fields, in its order: those there are when nothing is to be learned.
   virtual std::size_t input_field(std::span<const std::string> names) const;
@@ -173,6 +188,15 @@ class Task {
                       std::span<double> sums) const;
   /// What the sums over all `samples` samples mean; `samples` of the result is set by the caller.
   virtual Evaluation evaluation(std::span<const double> sums, std::int64_t samples) const;
+
+  // ---- metrics that are no sums: numbers of each sample, of all ranks together. By default those of a
+  // classifier of two classes, whose evaluation has "auc" and "average_precision", of class 1.
+  /// How many numbers are kept of each sample of `fields`; 0: none. All ranks hold those of all samples.
+  virtual std::size_t kept_count(std::span<const Field> fields) const;
+  /// They, [B, kept_count()], floating, of samples of `fields`. Called as add_up().
+  virtual Tensor keep(const Tensors& outputs, const BatchTensors& batch, std::span<const Field> fields) const;
+  /// Adds metrics to what evaluation() found. `kept`: a row for each sample of the source, in its order.
+  virtual void add_kept(std::span<const double> kept, Evaluation& found) const;
 };
 
 }  // namespace dtrain

@@ -23,6 +23,8 @@ class TensorParallelTask final : public Task {
                                 const std::shared_ptr<Device>& device) const override {
     return task_.build_tensor_parallel(fields, generator, device, tp_group_);
   }
+  std::vector<NamedGroup> parameter_groups() const override { return task_.parameter_groups(); }
+  LrFactor lr_factor() const override { return task_.lr_factor(); }
   Tensors inputs(const BatchTensors& batch) const override { return task_.inputs(batch); }
   Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override {
     return task_.loss_tensor_parallel(outputs, batch, tp_group_);
@@ -42,6 +44,17 @@ class TensorParallelTask final : public Task {
   }
   Evaluation evaluation(std::span<const double> sums, std::int64_t samples) const override {
     return task_.evaluation(sums, samples);
+  }
+  const Field* predicted_field(std::span<const Field> fields) const override {
+    return task_.predicted_field(fields);
+  }
+  std::size_t kept_count(std::span<const Field> fields) const override { return task_.kept_count(fields); }
+  Tensor keep(const Tensors& outputs, const BatchTensors& batch,
+              std::span<const Field> fields) const override {
+    return task_.keep(outputs, batch, fields);
+  }
+  void add_kept(std::span<const double> kept, Evaluation& found) const override {
+    task_.add_kept(kept, found);
   }
 
  private:

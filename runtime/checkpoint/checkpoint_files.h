@@ -19,6 +19,10 @@ void remove_shard_files(const std::filesystem::path& directory, const Shard& sha
 /// names, writes indexes and state.json, and fsyncs it all. Throws as CheckpointStore::commit.
 void write_commit_files(const std::filesystem::path& directory, const TrainingState& state, int shards);
 
+/// An entry of TrainingState::schedule: the step of the run's best checkpoint so far, this one's own or an
+/// earlier one's. CheckpointStore keeps that one, and has a link `best` lead to it.
+inline constexpr const char* kBestStep = "best-step";
+
 /// "step-00000040"
 std::string checkpoint_name(std::int64_t step);
 

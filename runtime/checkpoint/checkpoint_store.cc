@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kLockName = ".lock";
 constexpr const char* kStagedPrefix = ".staged-";      // being written
+constexpr const char* kBestName = "best";              // a link to the best one
 constexpr const char* kTrashPrefix = ".trash-";        // being deleted
 constexpr const char* kReplacedPrefix = ".replaced-";  // still good until its successor has the name
 
@@ -61,6 +62,24 @@ bool is_shared_by_machines(const fs::path& directory) {
   struct statfs status {};
   if (::statfs(directory.c_str(), &status) != 0) return true;
   return std::ranges::find(kShared, static_cast<std::uint32_t>(status.f_type)) != std::end(kShared);
+}
+
+// A link that is there is replaced in one step. The checkpoint that it leads to counts, not the link: trouble
+// with it costs no checkpoint.
+void link_best(const fs::path& directory, const TrainingState& state, Log& log) {
+  const auto best = state.schedule.find(kBestStep);
+  if (best == state.schedule.end()) return;
+  const fs::path link = directory / kBestName, fresh = directory / (std::string(".") + kBestName);
+  const std::string target = checkpoint_name(static_cast<std::int64_t>(best->second));
+  std::error_code error;
+  if (!fs::exists(directory / target, error) || fs::read_symlink(link, error) == target) return;
+  fs::remove(fresh, error);
+  error.clear();
+  fs::create_symlink(target, fresh, error);
+  if (!error) fs::rename(fresh, link, error);
+  if (error)
+    log.write(LogLevel::warning,
+              fmt::format("{} does not lead to {}: {}", link.string(), target, error.message()));
 }
 
 }  // namespace
@@ -166,6 +185,7 @@ fs::path CheckpointStore::commit(const TrainingState& state, int shards) {
     abandon();
     throw;
   }
+  link_best(directory_, state, *log_);
   prune(state.step);
   return final_path;
 }
@@ -304,6 +324,9 @@ void CheckpointStore::prune(std::int64_t just_saved) {
     }
     const auto kept = std::min(victims.size(), static_cast<std::size_t>(keep_));
     victims.resize(victims.size() - kept);  // the oldest come first
+    std::error_code ignored;
+    const fs::path best = fs::read_symlink(directory_ / kBestName, ignored);
+    std::erase_if(victims, [&](const fs::path& victim) { return victim.filename() == best; });
     discard(victims);
   } catch (const SystemError& error) {
     // The new checkpoint is safe; old ones that stay are only a matter of space.

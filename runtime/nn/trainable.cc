@@ -3,8 +3,10 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <set>
 
 #include "runtime/base/error.h"
+#include "runtime/base/options.h"
 
 namespace dtrain {
 namespace {
@@ -23,14 +25,30 @@ void collect(const Module& module, const std::string& prefix, NamedTensors& foun
   for (const auto& [name, child] : module.children()) collect(*child, prefix + name + ".", found);
 }
 
-[[noreturn]] void refuse(const std::string& pattern, const NamedTensors& parameters) {
+// Among the names of parameters and of the modules that they are in.
+std::string closest_to(const std::string& pattern, const NamedTensors& parameters) {
+  std::string plain = pattern;
+  std::erase_if(plain, [](char letter) { return letter == '*' || letter == '?'; });
+  while (plain.ends_with('.')) plain.pop_back();
+  std::vector<std::string_view> words;
+  for (const auto& [name, tensor] : parameters) {
+    words.push_back(name);
+    for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
+      words.push_back(std::string_view(name).substr(0, dot));
+  }
+  const auto closest = closest_word(plain, words);
+  return closest ? "; did you mean '" + *closest + "'?" : "";
+}
+
+[[noreturn]] void refuse(std::string_view what, const std::string& pattern, const NamedTensors& parameters) {
   constexpr std::size_t kShown = 8;
   std::string names;
   for (std::size_t i = 0; i < std::min(parameters.size(), kShown); ++i)
     names += (i == 0 ? "" : ", ") + parameters[i].first;
   if (parameters.size() > kShown) names += ", …";
-  throw UsageError("freeze: expected a pattern that matches a parameter, got '" + pattern +
-                   "'; the parameters are " + names + " (conv1.* stands for all of conv1)");
+  throw UsageError(std::string(what) + ": expected a pattern that matches a parameter, got '" + pattern +
+                   "'; the parameters are " + names + " (conv1.* stands for all of conv1)" +
+                   closest_to(pattern, parameters));
 }
 
 }  // namespace
@@ -43,13 +61,31 @@ bool matches(std::string_view pattern, const std::string& name) {
   return ::fnmatch(std::string(pattern).c_str(), name.c_str(), 0) == 0;
 }
 
-std::vector<std::string> freeze(Module& module, std::span<const std::string> patterns) {
+NamedTensors parameters_by_all_names(const Module& module) {
   NamedTensors all;
   collect(module, "", all);
-  for (const std::string& pattern : patterns) {
-    const auto is_meant = [&](const NamedTensor& parameter) { return matches(pattern, parameter.first); };
-    if (std::ranges::none_of(all, is_meant)) refuse(pattern, all);
+  return all;
+}
+
+std::vector<std::string> names_that_match(std::string_view what, const std::string& pattern,
+                                          const NamedTensors& parameters) {
+  std::set<const void*> tensors;
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : parameters) {
+    if (!matches(pattern, name)) continue;
+    names.push_back(name);
+    if (const void* const leaf = tensor.autograd_state().get()) tensors.insert(leaf);
   }
+  if (names.empty()) refuse(what, pattern, parameters);
+  for (const auto& [name, tensor] : parameters) {
+    if (tensors.contains(tensor.autograd_state().get()) && !matches(pattern, name)) names.push_back(name);
+  }
+  return names;
+}
+
+std::vector<std::string> freeze(Module& module, std::span<const std::string> patterns) {
+  NamedTensors all = parameters_by_all_names(module);
+  for (const std::string& pattern : patterns) names_that_match("freeze", pattern, all);
   std::vector<std::string> frozen;
   for (auto& [name, tensor] : all) {
     const auto is_of = [&name = name](const std::string& pattern) { return matches(pattern, name); };

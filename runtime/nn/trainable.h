@@ -16,9 +16,18 @@ NamedTensors trainable_parameters(const Module& module);
 /// The others.
 NamedTensors frozen_parameters(const Module& module);
 
+/// Every parameter under each of its names: tied weights have several.
+NamedTensors parameters_by_all_names(const Module& module);
+
 /// Whether `name` is one of `pattern`: `*` stands for any text, dots too, `?` for a letter, `[ab]` for one of
 /// these.
 bool matches(std::string_view pattern, const std::string& name);
+
+/// The names of `parameters` (parameters_by_all_names) that `pattern` means: those that match, and the other
+/// names of the same tensors. `what` ("--freeze") begins what is said of a pattern that matches none: throws
+/// UsageError, which names what comes closest.
+std::vector<std::string> names_that_match(std::string_view what, const std::string& pattern,
+                                          const NamedTensors& parameters);
 
 /// Freezes the parameters of which a name matches a pattern ("backbone.*"): they no longer require a
 /// gradient. Tied weights have several names, of which any will do. Call it before a strategy or an optimizer

@@ -49,7 +49,9 @@ class EvaluationSums {
         predicted_(task.predicted_field(source.fields())),
         confusion_(predicted_, communicator.rank(), communicator.size()),
         counted_(task.sum_count()),
-        sums_(counted_ + 2 + confusion_.sum_count()) {}
+        sums_(counted_ + 2 + confusion_.sum_count()),
+        width_(task.kept_count(source.fields())),
+        kept_(width_ * static_cast<std::size_t>(source.size())) {}
 
   void add(const Tensors& outputs, const BatchTensors& tensors, const Batch& batch) {
     const double units = task_.units(batch);
@@ -57,6 +59,7 @@ class EvaluationSums {
     const Tensors full = in_full_precision(outputs);
     if (units > 0) task_.add_up(full, tensors, units, std::span(sums_).first(counted_));
     if (confusion_.counts()) confusion_.add(full.front(), tensors[predicted_->name], batch.indices);
+    if (width_ > 0) keep(task_.keep(full, tensors, source_.fields()), batch.indices);
     sums_[counted_] += static_cast<double>(batch.size());
     sums_[counted_ + 1] += units;
   }
@@ -65,6 +68,12 @@ class EvaluationSums {
     confusion_.write(std::span(sums_).subspan(counted_ + 2));
     const MemorySpan sums{.data = sums_.data(), .count = sums_.size(), .dtype = DType::f64};
     communicator.all_reduce(sums, ReduceOp::sum, "evaluation")->wait(deadline);
+    if (kept_.empty()) return;
+    // Each row is one rank's, and 0 on the others: the sum has its bits.
+    communicator
+        .all_reduce({.data = kept_.data(), .count = kept_.size(), .dtype = DType::f64}, ReduceOp::sum,
+                    "evaluation")
+        ->wait(deadline);
   }
 
   /// Of all ranks, behind all_reduce(). Throws UsageError for samples without a unit.
@@ -79,16 +88,33 @@ class EvaluationSums {
     Evaluation found = task_.evaluation(sums.first(counted_), static_cast<std::int64_t>(samples));
     found.samples = static_cast<std::int64_t>(samples);
     if (confusion_.counts()) found.confusion = confusion_.read(sums.subspan(counted_ + 2));
+    if (width_ > 0) task_.add_kept(kept_, found);
     return found;
   }
 
  private:
+  void keep(const Tensor& rows, std::span<const std::int64_t> indices) {
+    const Dims expected = {static_cast<std::int64_t>(indices.size()), static_cast<std::int64_t>(width_)};
+    if (!rows.defined() || rows.shape() != expected) {
+      throw UsageError(fmt::format(
+          "task {}: expected of keep() the {} numbers of each of {} samples (kept_count()), got {}",
+          task_.name(), width_, indices.size(), rows.defined() ? rows.describe() : "an undefined tensor"));
+    }
+    const std::vector<double> values = rows.to_vector<double>();
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(i * width_), width_,
+                  kept_.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(indices[i]) * width_));
+    }
+  }
+
   const Task& task_;
   const Source& source_;
   const Field* predicted_;
   ConfusionCounter confusion_;
   std::size_t counted_;  ///< the task's sums
   std::vector<double> sums_;
+  std::size_t width_;         ///< numbers of a sample in kept_
+  std::vector<double> kept_;  ///< a row a sample of the source; 0 where other ranks have it
 };
 
 }  // namespace

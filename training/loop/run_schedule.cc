@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "training/loop/resumed_options.h"
 
@@ -13,12 +14,20 @@ constexpr const char* kScheduleBatch = "schedule-batch";
 
 }  // namespace
 
-RunSchedule::RunSchedule(const TrainConfig& config, const Options& options, std::int64_t samples)
+RunSchedule::RunSchedule(const TrainConfig& config, const Options& options, std::int64_t samples,
+                         LrFactor factor)
     : config_(config),
       options_(options),
       samples_(samples),
       batch_(config.batch.global),
-      schedule_(make_schedule(config, steps_per_epoch())) {}
+      factor_(std::move(factor)),
+      schedule_(make()) {}
+
+LrSchedule RunSchedule::make() const {
+  LrSchedule schedule = make_schedule(config_, steps_per_epoch());
+  schedule.factor = factor_;
+  return schedule;
+}
 
 std::int64_t RunSchedule::steps_per_epoch() const {
   const std::int64_t last = config_.drop_last ? 0 : batch_ - 1;
@@ -44,7 +53,9 @@ std::map<std::string, std::string> RunSchedule::entries(const RunProgress& at) c
 void RunSchedule::resume(const std::map<std::string, std::string>& entries, const RunProgress& at, Log* log) {
   if (const auto batch = entries.find(kScheduleBatch); batch != entries.end()) {
     batch_ = std::max<std::int64_t>(parse_integer(batch->second).value_or(batch_), 1);
-    schedule_ = make_schedule(config_, steps_per_epoch());
+    const int plateaus = schedule_.plateaus;
+    schedule_ = make();
+    schedule_.plateaus = plateaus;
   }
   if (log == nullptr) return;
   const std::string changed = changed_options(options_, entries);

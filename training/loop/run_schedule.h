@@ -14,12 +14,15 @@ namespace dtrain {
 
 class RunSchedule {
  public:
-  /// `samples`: of the training split. `config` and `options` are borrowed.
-  RunSchedule(const TrainConfig& config, const Options& options, std::int64_t samples);
+  /// `samples`: of the training split. `factor`: the task's own, may be empty. `config` and `options` are
+  /// borrowed.
+  RunSchedule(const TrainConfig& config, const Options& options, std::int64_t samples, LrFactor factor);
 
   /// Of the step after `at`.
   double lr(const RunProgress& at) const { return schedule_.at(position(at)); }
   void set(Optimizer& optimizer, const RunProgress& at) const { set_lr(optimizer, schedule_, position(at)); }
+  /// How many plateaus have been found by now (MetricMonitor).
+  void set_plateaus(int plateaus) noexcept { schedule_.plateaus = plateaus; }
 
   /// What resume() reads, for a checkpoint's TrainingState::extra.
   std::map<std::string, std::string> entries(const RunProgress& at) const;
@@ -31,11 +34,13 @@ class RunSchedule {
   /// How far the run is, in steps of the schedule.
   double position(const RunProgress& at) const;
   std::int64_t steps_per_epoch() const;
+  LrSchedule make() const;
 
   const TrainConfig& config_;
   const Options& options_;
   std::int64_t samples_;
   std::int64_t batch_;  ///< samples of the steps that it counts in: those of the run's first start
+  LrFactor factor_;
   LrSchedule schedule_;
 };
 

@@ -5,18 +5,14 @@
 #include <unistd.h>
 
 #include <memory>
-#include <numeric>
-#include <set>
 #include <utility>
 
 #include "parallel/layout/saved_tensors.h"
 #include "parallel/share.h"
 #include "parallel/sync/equal_start.h"
-#include "runtime/nn/trainable.h"
 #include "runtime/optim/guard/grad_scaler.h"
-#include "training/log/introduction.h"
 #include "training/log/run_records.h"
-#include "training/start/initial_network.h"
+#include "training/start/introduce.h"
 #include "training/start/same_data.h"
 #include "training/start/unused_gpus.h"
 
@@ -41,11 +37,6 @@ std::map<std::string, std::string> scaler_entries(const std::map<std::string, st
   return entries;
 }
 
-std::int64_t elements_of(const NamedTensors& tensors) {
-  return std::accumulate(tensors.begin(), tensors.end(), std::int64_t{0},
-                         [](std::int64_t sum, const auto& one) { return sum + one.second.numel(); });
-}
-
 EngineOptions engine_options(const TrainConfig& config, const TrainerEnvironment& environment) {
   return {.precision = config.precision,
           .graphs = config.graphs,
@@ -63,7 +54,8 @@ Trainer::Trainer(const TrainConfig& config, const TrainerEnvironment& environmen
       logger_({config_, env_.environment, *env_.device, env_.clock, env_.log, env_.tracer.spans(),
                env_.communicator.rank(), env_.communicator.size(), env_.permit}),
       data_(config_, env_.task, env_.strategy.share(), env_.device, env_.log, env_.tracer.spans()),
-      schedule_(config_, env_.options, data_.train().size()),
+      schedule_(config_, env_.options, data_.train().size(), env_.task.lr_factor()),
+      monitor_(config_),
       engine_(env_.task, env_.strategy, env_.communicator, env_.device, engine_options(config_, env_),
               env_.log),
       finite_(env_.device),
@@ -81,8 +73,7 @@ Trainer::Trainer(const TrainConfig& config, const TrainerEnvironment& environmen
   try {
     resume();
   } catch (const Error& error) {
-    // What it was told to resume from is unfit. A fault of the machine is none of this: a restart may get
-    // over it.
+    // What it was told to resume from is unfit. A restart may get over a fault of the machine.
     if (error.exit_code() == ExitCode::usage || error.exit_code() == ExitCode::data) leave_nothing();
     throw;
   }
@@ -103,24 +94,17 @@ Trainer::Trainer(const TrainConfig& config, const TrainerEnvironment& environmen
 }
 
 ModelFactory Trainer::factory() {
-  const auto vectors = std::make_shared<std::set<std::string>>();  // known once the network is
   return {.build =
-              [this, vectors](const std::shared_ptr<Device>& device) {
+              [this](const std::shared_ptr<Device>& device) {
                 Communicator& sharing = env_.dp_group != nullptr ? *env_.dp_group : env_.communicator;
-                InitialNetwork made = make_initial_network(config_, env_.task, data_.train().fields(),
-                                                           sharing, device, env_.log);
-                generator_state_ = made.generator_state;
-                frozen_ = made.frozen;
-                parameters_ = made.network->parameter_count();
-                trained_ = parameters_ - elements_of(frozen_parameters(*made.network));
-                kept_ = made.kept;
-                finite_.take_new(*made.network);
-                *vectors = names_of_vectors(made.network->named_parameters());
-                return std::move(made.network);
+                initial_ = make_initial_network(config_, env_.task, data_.train().fields(), sharing, device,
+                                                env_.log);
+                finite_.take_new(*initial_.network);
+                return std::move(initial_.network);
               },
           .make_optimizer =
-              [this, vectors](const NamedTensors& parameters) {
-                return make_optimizer(config_.optimizer, parameters, *vectors);
+              [this](const NamedTensors& parameters) {
+                return make_optimizer(config_.optimizer, parameters, initial_.vectors, initial_.own);
               },
           .limits = config_.optimizer.limits,
           .average_decay = config_.optimizer.average_decay,
@@ -138,31 +122,14 @@ void Trainer::resume() {
   });
   checkpoints_.open(state(), [this] { logger_.sync(); });
   begin_start();
-  if (is_root()) introduce();
+  logger_.message(
+      introduction_of(config_, initial_, data_, env_.communicator, *env_.device, checkpoints_.folder()));
   if (const Checkpoint* found = checkpoints_.found())
     logger_.message(
         fmt::format("resuming from step {}, saved as {}", found->state.step, found->path.string()));
   open_logs();
   if (const auto state = checkpoints_.load()) take_over(*state);
   checkpoints_.close_found();
-}
-
-void Trainer::introduce() {
-  logger_.message(text_of(
-      {.model = config_.model,
-       .parameters = parameters_,
-       .trained = trained_,
-       .data = config_.settings.contains("dataset") ? config_.settings.at("dataset") : data_.train().name(),
-       .train_samples = data_.train().size(),
-       .test_samples = data_.test()->size(),
-       .workers = env_.communicator.size(),
-       .device = env_.device->name(),
-       .backend = std::string(env_.communicator.backend()),
-       .steps_per_epoch = data_.sampler().steps_from(0),
-       .global_batch = config_.batch.global,
-       .optimizer = std::string(name_of(config_.optimizer.rule)),
-       .lr = lr_of(config_.optimizer.rule),
-       .folder = checkpoints_.folder()}));
 }
 
 void Trainer::take_over(const TrainingState& state) {
@@ -174,6 +141,8 @@ void Trainer::take_over(const TrainingState& state) {
   if (!state.extra.contains(kPositionUnit)) progress_.position *= config_.batch.global;
   progress_.position = data_.sampler().first_from(std::min(progress_.position, data_.train().size()));
   progress_.saved_step = state.step;
+  monitor_.load(state.schedule);
+  schedule_.set_plateaus(monitor_.plateaus());
   schedule_.resume(state.extra, progress_, is_root() ? &env_.log : nullptr);
 }
 
@@ -195,8 +164,7 @@ void Trainer::open_logs() {
                     fmt::format("rank {} of {}, pid {}, {}, backend {}{}{}", env_.communicator.rank(),
                                 env_.communicator.size(), ::getpid(), env_.device->name(),
                                 env_.communicator.backend(), way.empty() ? "" : ", all-reduce ", way));
-  if (!frozen_.empty()) logger_.message(frozen_);
-  if (!kept_.empty()) logger_.message(kept_);
+  for (const std::string& note : initial_.notes) logger_.message(note);
   if (const auto decay = config_.optimizer.average_decay)
     logger_.message(fmt::format("evaluating averaged weights (--ema {:g})", *decay));
   if (env_.device->is_emulated()) {
@@ -246,7 +214,7 @@ ExitCode Trainer::run() {
 
 // From where the run is to its end or a stop signal.
 ExitCode Trainer::train() {
-  while (!progress_.finished()) {
+  while (!progress_.finished() && !monitor_.why_stop()) {
     if (train_epoch()) continue;
     finish_with_others();
     save_last();
@@ -258,6 +226,7 @@ ExitCode Trainer::train() {
   finish_with_others();
   if (config_.eval_every > 0 && progress_.evaluated_step != progress_.step) evaluate();
   save_last();
+  if (const auto why = monitor_.why_stop()) logger_.message("stopped early: " + *why);
   divergence_.report_skipped(progress_);
   if (config_.profile) logger_.message(env_.clock.table());
   finish("finished");
@@ -290,12 +259,16 @@ bool Trainer::train_epoch() {
 }
 
 void Trainer::end_epoch() {
-  if (config_.eval_every > 0 && (progress_.epoch + 1) % config_.eval_every == 0) evaluate();
+  const bool due = config_.eval_every > 0 && (progress_.epoch + 1) % config_.eval_every == 0;
+  if (const auto found = due ? evaluate() : std::nullopt) monitor_.take(*found, progress_.step);
+  const bool is_best = due && monitor_.keeps_last();
+  schedule_.set_plateaus(monitor_.plateaus());
   ++progress_.epoch;
   progress_.position = 0;
   save_snapshot();
   const auto every = config_.checkpoint_every.value_or(1);
-  if (!config_.checkpoint_every || (every > 0 && progress_.step % every == 0)) save_checkpoint();
+  if (is_best) checkpoints_.saver().drain();  // the best is not postponed
+  if (is_best || !config_.checkpoint_every || (every > 0 && progress_.step % every == 0)) save_checkpoint();
 }
 
 void Trainer::step() {
@@ -384,8 +357,8 @@ void Trainer::go_back(const ReplicaError& why) {
 
 // ---- evaluation and saving
 
-void Trainer::evaluate() {
-  if (!env_.strategy.in_step() && !is_root()) return;
+std::optional<Evaluation> Trainer::evaluate() {
+  if (!env_.strategy.in_step() && !is_root()) return std::nullopt;
   take_reports(0);
   const SpanScope span(env_.tracer.spans(), "evaluation", "phase");
   env_.clock.lap(Phase::other);
@@ -393,6 +366,7 @@ void Trainer::evaluate() {
   divergence_.check(found, progress_);
   progress_.evaluated_step = progress_.step;
   logger_.evaluation(found, env_.task, progress_);
+  return found;
 }
 
 // The first training pictures, read a second time so that no step waits for them.
@@ -460,8 +434,9 @@ TrainingState Trainer::state() const {
   state.step = progress_.step;
   state.epoch = progress_.epoch;
   state.position_in_epoch = progress_.position;
-  state.generators["weights"] = generator_state_;
+  state.generators["weights"] = initial_.generator_state;
   state.extra = identity(config_);
+  state.schedule = monitor_.state();
   if (const GradScaler* scaler = engine_.scaler()) {
     for (const auto& [name, value] : scaler->state()) state.extra[kScalerPrefix + name] = value;
   }

@@ -14,9 +14,11 @@
 #include "training/log/straggler_detector.h"
 #include "training/loop/divergence.h"
 #include "training/loop/finite_check.h"
+#include "training/loop/metric_monitor.h"
 #include "training/loop/run_checkpoints.h"
 #include "training/loop/run_schedule.h"
 #include "training/loop/trainer_environment.h"
+#include "training/start/initial_network.h"
 #include "training/training_data.h"
 
 namespace dtrain {
@@ -36,7 +38,6 @@ class Trainer {
   // Start
   ModelFactory factory();
   void resume();
-  void introduce();
   void take_over(const TrainingState& state);
   void begin_start();
   void open_logs();
@@ -53,7 +54,8 @@ class Trainer {
   void go_back(const ReplicaError& why);
 
   // Evaluation and saving
-  void evaluate();
+  /// Nothing on ranks that do not step together and are not the first.
+  std::optional<Evaluation> evaluate();
   void show_fed();
   void show();
   void save_checkpoint(bool ends = false);
@@ -78,19 +80,17 @@ class Trainer {
   RunLogger logger_;
   TrainingData data_;
   RunSchedule schedule_;
+  MetricMonitor monitor_;
   Engine engine_;
   FiniteCheck finite_;
   RunCheckpoints checkpoints_;
   DivergenceDetector divergence_;
   StragglerDetector stragglers_;
   RunProgress progress_;
-  std::int64_t parameters_ = 0, trained_ = 0;  ///< numbers in the network, and those that are not frozen
-  std::string frozen_;                         ///< what --freeze did; empty without
-  std::string kept_;                           ///< what weights from elsewhere did not have; empty: nothing
-  std::string generator_state_;                ///< after the initial weights were drawn
-  std::int64_t went_back_to_ = -1;             ///< the step to which the run went back last
-  bool stop_requested_ = false;                ///< some rank was told to stop; known to all at the same place
-  bool save_requested_ = false;  ///< rank 0 can take a checkpoint that was postponed; known likewise
+  InitialNetwork initial_;          ///< its network is the strategy's
+  std::int64_t went_back_to_ = -1;  ///< the step to which the run went back last
+  bool stop_requested_ = false;     ///< some rank was told to stop; known to all at the same place
+  bool save_requested_ = false;     ///< rank 0 can take a checkpoint that was postponed; known likewise
 };
 
 }  // namespace dtrain

@@ -26,6 +26,10 @@ bool is_one_of(const Asked& asked, std::initializer_list<std::string_view> optim
   return std::ranges::find(optimizers, asked.options.text("optimizer")) != optimizers.end();
 }
 
+bool has_schedule(const Asked& asked, std::initializer_list<LrKind> kinds) {
+  return std::ranges::find(kinds, asked.config.lr_kind) != kinds.end();
+}
+
 /// What can be asked for by an option.
 struct Form {
   std::string_view option;
@@ -79,6 +83,8 @@ constexpr Form
     kLars{"optimizer", "--optimizer lars", "another", DTRAIN_WHERE(is_one_of(asked, {"lars"}))},
     kTakesMomentum{"optimizer", "--optimizer sgd, rmsprop or lars", "another", DTRAIN_WHERE(is_one_of(asked, {"sgd", "rmsprop", "lars"}))},
     kTakesEps{"optimizer", "--optimizer adam, adamw, lamb, rmsprop or adagrad", "another", DTRAIN_WHERE(!is_one_of(asked, {"sgd", "lars"}))},
+    kLrOf{"lr-of", "--lr-of", "nothing", DTRAIN_GIVEN("lr-of")},
+    kWeightDecayOf{"weight-decay-of", "--weight-decay-of", "nothing", DTRAIN_GIVEN("weight-decay-of")},
     kMomentum{"momentum", "--momentum", "0", DTRAIN_WHERE(asked.config.momentum > 0)},
     kDampening{"dampening", "--dampening", "0", DTRAIN_WHERE(asked.config.dampening > 0)},
     kNesterov{"nesterov", "--nesterov", "nothing", DTRAIN_WHERE(asked.config.nesterov)},
@@ -95,7 +101,21 @@ constexpr Form
     kStepDecay{"lr-schedule", "--lr-schedule step", "another", DTRAIN_WHERE(asked.config.lr_kind == LrKind::step)},
     kDecayEvery{"lr-decay-every", "--lr-decay-every", "nothing", DTRAIN_GIVEN("lr-decay-every")},
     kGamma{"lr-gamma", "--lr-gamma", "nothing", DTRAIN_GIVEN("lr-gamma")},
-    kToTheEnd{"lr-schedule", "--lr-schedule cosine or polynomial", "another", DTRAIN_WHERE(asked.config.lr_kind == LrKind::cosine || asked.config.lr_kind == LrKind::polynomial)},
+    kHasLeast{"lr-schedule", "--lr-schedule linear, polynomial, cosine, one-cycle, wsd or plateau", "another", DTRAIN_WHERE(has_schedule(asked, {LrKind::linear, LrKind::polynomial, LrKind::cosine, LrKind::one_cycle, LrKind::wsd, LrKind::plateau}))},
+    kHasGamma{"lr-schedule", "--lr-schedule step, exponential or plateau", "another", DTRAIN_WHERE(has_schedule(asked, {LrKind::step, LrKind::exponential, LrKind::plateau}))},
+    kDecaysEvery{"lr-schedule", "--lr-schedule step or exponential", "another", DTRAIN_WHERE(has_schedule(asked, {LrKind::step, LrKind::exponential}))},
+    kExponential{"lr-schedule", "--lr-schedule exponential", "another", DTRAIN_WHERE(has_schedule(asked, {LrKind::exponential}))},
+    kOneCycle{"lr-schedule", "--lr-schedule one-cycle", "another", DTRAIN_WHERE(has_schedule(asked, {LrKind::one_cycle}))},
+    kInverseSqrt{"lr-schedule", "--lr-schedule inverse-sqrt", "another", DTRAIN_WHERE(has_schedule(asked, {LrKind::inverse_sqrt}))},
+    kWsd{"lr-schedule", "--lr-schedule wsd", "another", DTRAIN_WHERE(has_schedule(asked, {LrKind::wsd}))},
+    kPlateau{"lr-schedule", "--lr-schedule plateau", "another", DTRAIN_WHERE(has_schedule(asked, {LrKind::plateau}))},
+    kCooldown{"lr-cooldown", "--lr-cooldown", "nothing", DTRAIN_GIVEN("lr-cooldown")},
+    kLrPatience{"lr-patience", "--lr-patience", "nothing", DTRAIN_GIVEN("lr-patience")},
+    kMonitor{"monitor", "--monitor", "nothing", DTRAIN_GIVEN("monitor")},
+    kMonitors{"early-stopping", "--early-stopping, --keep-best or --lr-schedule plateau", "nothing", DTRAIN_WHERE(asked.config.early_stopping || asked.config.keep_best || asked.config.lr_kind == LrKind::plateau)},
+    kEarlyStopping{"early-stopping", "--early-stopping", "nothing", DTRAIN_GIVEN("early-stopping")},
+    kKeepBest{"keep-best", "--keep-best", "nothing", DTRAIN_WHERE(asked.config.keep_best)},
+    kEvaluates{"eval-every", "--eval-every above 0", "0", DTRAIN_WHERE(asked.config.eval_every > 0)},
     kPolynomial{"lr-schedule", "--lr-schedule polynomial", "another", DTRAIN_WHERE(asked.config.lr_kind == LrKind::polynomial)},
     kPower{"lr-power", "--lr-power", "nothing", DTRAIN_GIVEN("lr-power")},
     kDecayAt{"lr-decay-at", "--lr-decay-at", "nothing", DTRAIN_GIVEN("lr-decay-at")},
@@ -134,6 +154,9 @@ struct Exclusion {
 
 constexpr Exclusion kExclusions[] = {
     {kDecayAt, kDecayEvery, ", which sets the same in steps"},
+    {kPlateau, kAsync, ", where workers are at different steps when one evaluates"},
+    {kEarlyStopping, kAsync, ", where workers are at different steps when one evaluates"},
+    {kKeepBest, kAsync, ", where workers are at different steps when one evaluates"},
     {kWarmupEpochs, kWarmupSteps, ", which sets the same in steps"},
     {kBatchSize, kGlobalBatchSize, ", which sets the same for all workers together"},
     {kAccumulate, kVirtualWorkers, ", whose parts are micro-batches already"},
@@ -174,6 +197,8 @@ constexpr Exclusion kExclusions[] = {
     {kFp16, kServers, ", where each worker would find an overflow on its own"},
     {kClipNorm, kSeveralServers, ", each of which would see the norm of only its own part"},
     {kCheckReplicas, kAsync, ", where workers have different weights"},
+    {kLrOf, kServers, ", which are sent one learning rate a step"},
+    {kWeightDecayOf, kServers, ", which know parameters by their own keys, not by name"},
     {kEma, kServers, ", which keep the weights"},
     {kEma, kOuterLr, ", whose outer steps change the weights again"},
     {kPlace, kDeviceStages, ", which places its stages"},
@@ -229,10 +254,19 @@ constexpr Need kNeeds[] = {
     {kAccumulator, kAdagrad, "only with --optimizer adagrad"},
     {kTrust, kLars, "only with --optimizer lars"},
     {kStepDecay, kDecays, "only with --lr-decay-every N (optimizer steps) or --lr-decay-at E,E,… (epochs)"},
-    {kDecayEvery, kStepDecay, "only with --lr-schedule step"},
-    {kGamma, kStepDecay, "only with --lr-schedule step"},
+    {kDecayEvery, kDecaysEvery, "only with --lr-schedule step or exponential"},
+    {kExponential, kDecayEvery, "only with --lr-decay-every N, the optimizer steps in which it decays by --lr-gamma"},
+    {kGamma, kHasGamma, "only with --lr-schedule step, exponential or plateau"},
     {kDecayAt, kStepDecay, "only with --lr-schedule step"},
-    {kMinLr, kToTheEnd, "only with --lr-schedule cosine or polynomial"},
+    {kMinLr, kHasLeast, "only with --lr-schedule linear, polynomial, cosine, one-cycle, wsd or plateau"},
+    {kOneCycle, kWarmup, "only with --warmup-epochs or --warmup-steps, in which it rises"},
+    {kInverseSqrt, kWarmup, "only with --warmup-epochs or --warmup-steps, from which it decays"},
+    {kCooldown, kWsd, "only with --lr-schedule wsd"},
+    {kLrPatience, kPlateau, "only with --lr-schedule plateau"},
+    {kMonitor, kMonitors, "only with --early-stopping, --keep-best or --lr-schedule plateau, which look at it"},
+    {kPlateau, kEvaluates, "another with --eval-every 0, which never evaluates"},
+    {kEarlyStopping, kEvaluates, "nothing with --eval-every 0, which never evaluates"},
+    {kKeepBest, kEvaluates, "nothing with --eval-every 0, which never evaluates"},
     {kPower, kPolynomial, "only with --lr-schedule polynomial"},
     {kWarmupFrom, kWarmup, "only with --warmup-epochs or --warmup-steps"},
     {kBaseBatch, kScaleLr, "only with --scale-lr linear or sqrt"},

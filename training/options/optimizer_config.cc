@@ -1,5 +1,9 @@
 #include "training/options/optimizer_config.h"
 
+#include <cmath>
+#include <sstream>
+#include <utility>
+
 #include "training/options/train_flags.h"
 
 namespace dtrain {
@@ -119,12 +123,36 @@ struct OptimizerOf<LambOptions> {
 
 template <class Rule>
 std::unique_ptr<Optimizer> make(const Rule& rule, const OptimizerConfig& config,
-                                const NamedTensors& parameters, const std::set<std::string>& vectors) {
+                                const NamedTensors& parameters, const std::set<std::string>& vectors,
+                                const OwnOptionsByName& own) {
   using Kind = typename OptimizerOf<Rule>::Type;
-  if constexpr (requires { rule.adapts; })
-    return std::make_unique<Kind>(layerwise_groups(parameters, vectors, rule));
-  if (config.decays_vectors || rule.weight_decay == 0) return std::make_unique<Kind>(parameters, rule);
-  return std::make_unique<Kind>(decay_groups(parameters, vectors, rule));
+  std::vector<ParameterGroup<Rule>> groups;
+  if constexpr (requires { rule.adapts; }) {
+    groups = layerwise_groups(parameters, vectors, rule);
+  } else if (config.decays_vectors || rule.weight_decay == 0) {
+    groups = {{parameters, rule}};
+  } else {
+    groups = decay_groups(parameters, vectors, rule);
+  }
+  return std::make_unique<Kind>(own.empty() ? groups : split_groups(groups, own));
+}
+
+/// "head.*=0.1,*.bias=0.02" of option `name`, each value times `scale`.
+std::vector<NamedGroup> read_groups(const Options& options, const std::string& name,
+                                    std::optional<double> NamedGroup::*field, double scale) {
+  std::vector<NamedGroup> groups;
+  if (!options.has(name)) return groups;
+  const std::string expected = "names or patterns with a number of at least 0 each, like head.*=0.1,*.bias=0";
+  std::istringstream text(options.text(name));
+  for (std::string part; std::getline(text, part, ',');) {
+    const auto equals = part.rfind('=');
+    const auto value = equals == std::string::npos ? std::nullopt : parse_real(part.substr(equals + 1));
+    if (!value || !(*value >= 0) || !std::isfinite(*value) || equals == 0) options.refuse(name, expected);
+    groups.push_back({.names = part.substr(0, equals)});
+    groups.back().*field = *value * scale;
+  }
+  if (groups.empty()) options.refuse(name, expected);
+  return groups;
 }
 
 }  // namespace
@@ -167,6 +195,9 @@ OptimizerConfig read_optimizer(const Options& options, const TrainFlags& flags, 
   OptimizerConfig config;
   config.rule = read_rule(options, flags);
   set_lr(config.rule, lr_of(config.rule) * lr_scale);
+  config.groups = read_groups(options, "lr-of", &NamedGroup::lr, lr_scale);
+  for (NamedGroup& group : read_groups(options, "weight-decay-of", &NamedGroup::weight_decay, 1))
+    config.groups.push_back(std::move(group));
   config.decays_vectors = options.text("weight-decay-on") == "all";
   config.limits = {.norm = flags.clip_grad_norm, .value = flags.clip_grad_value};
   config.average_decay = flags.ema;
@@ -174,8 +205,9 @@ OptimizerConfig read_optimizer(const Options& options, const TrainFlags& flags, 
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const NamedTensors& parameters,
-                                          const std::set<std::string>& vectors) {
-  return std::visit([&](const auto& rule) { return make(rule, config, parameters, vectors); }, config.rule);
+                                          const std::set<std::string>& vectors, const OwnOptionsByName& own) {
+  return std::visit([&](const auto& rule) { return make(rule, config, parameters, vectors, own); },
+                    config.rule);
 }
 
 }  // namespace dtrain

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "runtime/base/options.h"
 #include "runtime/optim/adagrad.h"
@@ -17,6 +18,7 @@
 #include "runtime/optim/layerwise.h"
 #include "runtime/optim/rmsprop.h"
 #include "runtime/optim/sgd.h"
+#include "training/options/named_groups.h"
 
 namespace dtrain {
 
@@ -34,8 +36,9 @@ void set_lr(OptimizerOptions& options, double lr) noexcept;
 struct TrainFlags;
 
 struct OptimizerConfig {
-  OptimizerOptions rule;       ///< its learning rate: after --scale-lr
-  bool decays_vectors = true;  ///< weight decay on biases and norms' weights too
+  OptimizerOptions rule;           ///< its learning rate: after --scale-lr
+  std::vector<NamedGroup> groups;  ///< --lr-of, then --weight-decay-of; rates after --scale-lr
+  bool decays_vectors = true;      ///< weight decay on biases and norms' weights too
   GradientLimits limits;
   std::optional<double> average_decay;  ///< of the weights' average; nothing: none
 };
@@ -48,8 +51,9 @@ int copies_of_parameters(const OptimizerConfig& config) noexcept;
 OptimizerConfig read_optimizer(const Options& options, const TrainFlags& flags, double lr_scale);
 
 /// The optimizer of `parameters`, whole ones or parts. `vectors`: the names of those that are biases and
-/// norms' weights (names_of_vectors of whole parameters).
+/// norms' weights (names_of_vectors of whole parameters). `own`: what some have of their own.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const NamedTensors& parameters,
-                                          const std::set<std::string>& vectors);
+                                          const std::set<std::string>& vectors,
+                                          const OwnOptionsByName& own = {});
 
 }  // namespace dtrain

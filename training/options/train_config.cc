@@ -134,6 +134,8 @@ LrSchedule make_schedule(const TrainConfig& config, std::int64_t steps_per_epoch
   schedule.gamma = config.lr_gamma;
   schedule.min_lr = config.min_lr;
   schedule.power = config.lr_power;
+  schedule.cooldown_steps = std::llround(config.lr_cooldown * static_cast<double>(schedule.total_steps));
+  schedule.steps_per_epoch = steps_per_epoch;
   return schedule;
 }
 

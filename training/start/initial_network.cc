@@ -79,6 +79,43 @@ std::string freeze_parameters(const TrainConfig& config, Module& network) {
                      elements, network.parameter_count());
 }
 
+/// Fills `own`, and returns what it holds for people. The task's groups come first, so that options win.
+std::string name_groups(const TrainConfig& config, const Task& task, const Module& network,
+                        OwnOptionsByName& own) {
+  const NamedTensors all = parameters_by_all_names(network);
+  std::string text;
+  const auto add = [&](const NamedGroup& group, const std::string& what) {
+    const std::vector<std::string> names = names_that_match(what, group.names, all);
+    for (const std::string& name : names) {
+      OwnOptions& options = own[name];
+      if (group.lr) options.lr = group.lr;
+      if (group.weight_decay) options.weight_decay = group.weight_decay;
+    }
+    const auto learning = std::ranges::count_if(trainable_parameters(network), [&](const NamedTensor& one) {
+      return std::ranges::find(names, one.first) != names.end();
+    });
+    if (learning == 0)
+      throw UsageError(
+          fmt::format("{}: expected parameters that are trained, got '{}', all of which are "
+                      "frozen; leave it out, or train them",
+                      what, group.names));
+    text += fmt::format("{}{}: {} parameter{}", text.empty() ? "parameter groups: " : "; ", group.names,
+                        learning, learning == 1 ? "" : "s");
+    if (group.lr) text += fmt::format(", learning rate {:g}", *group.lr);
+    if (group.weight_decay) text += fmt::format(", weight decay {:g}", *group.weight_decay);
+  };
+  const std::vector<NamedGroup> of_task = task.parameter_groups();
+  if (!of_task.empty() && config.servers > 0)
+    throw UsageError(
+        fmt::format("task {}: expected no parameter_groups() with --servers, which are sent one "
+                    "learning rate a step, got {}; leave one of the two out",
+                    task.name(), of_task.size()));
+  for (const NamedGroup& group : of_task) add(group, fmt::format("task {}: parameter_groups()", task.name()));
+  for (const NamedGroup& group : config.optimizer.groups)
+    add(group, group.lr ? "--lr-of" : "--weight-decay-of");
+  return text;
+}
+
 void apply_layer_options(const TrainConfig& config, Module& network, Communicator& sharing) {
   if (config.recompute && recompute_blocks(network) == 0) {
     throw UsageError(
@@ -107,9 +144,17 @@ InitialNetwork make_initial_network(const TrainConfig& config, const Task& task,
                                     std::span<const Field> fields, Communicator& sharing,
                                     const std::shared_ptr<Device>& device, Log& log) {
   Generator generator(config.seed);
-  InitialNetwork made{task.build(fields, generator, device), generator.state(), "", ""};
-  made.kept = load_initial_weights(config, task, fields, *made.network, log);
-  made.frozen = freeze_parameters(config, *made.network);
+  InitialNetwork made;
+  made.network = task.build(fields, generator, device);
+  made.generator_state = generator.state();
+  const std::string kept = load_initial_weights(config, task, fields, *made.network, log);
+  for (std::string note :
+       {freeze_parameters(config, *made.network), name_groups(config, task, *made.network, made.own), kept}) {
+    if (!note.empty()) made.notes.push_back(std::move(note));
+  }
+  made.parameters = made.trained = made.network->parameter_count();
+  for (const auto& [name, tensor] : frozen_parameters(*made.network)) made.trained -= tensor.numel();
+  made.vectors = names_of_vectors(made.network->named_parameters());
   apply_layer_options(config, *made.network, sharing);
   return made;
 }

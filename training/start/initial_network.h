@@ -3,7 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "collectives/communicator.h"
 #include "parallel/strategy.h"
@@ -17,14 +19,18 @@ namespace dtrain {
 
 struct InitialNetwork {
   std::unique_ptr<Module> network;
-  std::string generator_state;  ///< after the weights were drawn
-  std::string frozen;           ///< what --freeze did, for people; empty without
-  std::string kept;             ///< what weights from elsewhere did not have, for people; empty: nothing
+  std::int64_t parameters = 0;     ///< numbers in it
+  std::int64_t trained = 0;        ///< of them, those that are not frozen
+  std::string generator_state;     ///< after the weights were drawn
+  std::set<std::string> vectors;   ///< names_of_vectors() of it
+  OwnOptionsByName own;            ///< what parameters have of their own, by all their names
+  std::vector<std::string> notes;  ///< what options did to it, for people
 };
 
 /// The network that `config` asks for, on `device`, for samples of `fields`; every call draws the same
 /// weights. `sharing`: the workers among which --sync-batch-norm shares a batch, borrowed by the network.
-/// Throws UsageError where an option (--init-from, --freeze, --recompute, --sync-batch-norm) does not fit the
+/// Throws UsageError where an option (--init-from, --freeze, --lr-of, --weight-decay-of, --recompute,
+/// --sync-batch-norm) or a group of the task does not fit the
 /// network, and what reading weights throws.
 InitialNetwork make_initial_network(const TrainConfig& config, const Task& task,
                                     std::span<const Field> fields, Communicator& sharing,

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "runtime/metrics/run_directory.h"
+#include "training/loop/metric_monitor.h"
 #include "worker/text_table.h"
 
 namespace dtrain::sweep {
@@ -110,12 +111,6 @@ std::string wrong_metric(const std::string& asked, const std::vector<RunResult>&
   if (asked.empty() || known.empty() || known.contains(asked)) return {};
   return fmt::format("metric: expected one of {}, which the runs report, got {}", fmt::join(known, ", "),
                      asked);
-}
-
-bool less_is_better(std::string_view metric) {
-  constexpr std::string_view kErrors[] = {"loss", "error", "perplexity", "mse",
-                                          "rmse", "mae",   "rmsle",      "mape"};
-  return std::ranges::any_of(kErrors, [&](std::string_view error) { return metric.ends_with(error); });
 }
 
 void sort_results(std::vector<RunResult>& results, const std::string& metric) {

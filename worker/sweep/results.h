@@ -42,10 +42,6 @@ std::string metric_of(const std::string& asked, const std::vector<RunResult>& re
 /// nothing, or none has finished yet.
 std::string wrong_metric(const std::string& asked, const std::vector<RunResult>& results);
 
-/// Whether less of it is better: what ends in the name of an error (loss, error, perplexity, mse, rmse, mae,
-/// rmsle, mape).
-bool less_is_better(std::string_view metric);
-
 /// Best first; runs without that value behind them, in their own order, failed ones last.
 void sort_results(std::vector<RunResult>& results, const std::string& metric);
 

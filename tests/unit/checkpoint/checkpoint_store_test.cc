@@ -9,6 +9,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/random.h"
+#include "runtime/checkpoint/checkpoint_files.h"
 #include "tests/support/manual_clock.h"
 #include "tests/support/process.h"
 #include "tests/support/slowness.h"
@@ -104,6 +105,24 @@ TEST(CheckpointStore, KeepsTheLastOnes) {
   EXPECT_EQ(steps(all), (std::vector<std::int64_t>{0, 10, 20, 30}));
   EXPECT_EQ(names(folder / "two"), (std::vector<std::string>{".lock", "step-00000020", "step-00000030"}));
   EXPECT_THROW(CheckpointStore(folder.path(), -1, log), UsageError);
+}
+
+TEST(CheckpointStore, KeepsTheBestAndLinksToIt) {
+  const TempDir folder;
+  MemoryLog log;
+  CheckpointStore store(folder.path(), 1, log);
+  const auto save = [&](std::int64_t step, double best) {
+    SampleSnapshot sample(step);
+    sample.get().state.schedule[kBestStep] = best;
+    store.save(sample.get());
+    return std::pair(steps(store), load_checkpoint(folder / "best").state.step);
+  };
+  using Steps = std::vector<std::int64_t>;
+  EXPECT_EQ(save(10, 10), std::pair(Steps{10}, 10L));
+  EXPECT_EQ(save(20, 10), std::pair(Steps({10, 20}), 10L));
+  EXPECT_EQ(save(30, 10), std::pair(Steps({10, 30}), 10L));
+  EXPECT_EQ(save(40, 40), std::pair(Steps{40}, 40L));
+  EXPECT_EQ(save(50, 40), std::pair(Steps({40, 50}), 40L));
 }
 
 TEST(CheckpointStore, RemovesOnlyWhatANewerOneSupersedes) {

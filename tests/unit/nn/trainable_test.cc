@@ -71,6 +71,20 @@ TEST(Freeze, RefusesAPatternThatMatchesNothing) {
   EXPECT_TRUE(frozen_parameters(network).empty()) << "nothing is changed then";
 }
 
+TEST(NamesThatMatch, AreThoseOfTiedWeightsTooAndOfNoneTheClosest) {
+  const Network network;
+  const NamedTensors all = parameters_by_all_names(network);
+  EXPECT_THAT(names_that_match("--lr-of", "head.*", all), ElementsAre("head.weight", "body.weight"));
+  EXPECT_THAT(names_that_match("--lr-of", "*.bias", all), ElementsAre("body.bias", "body2.bias"));
+  const auto refusal = [&](const std::string& pattern) {
+    return test::message_of([&] { names_that_match("--lr-of", pattern, all); });
+  };
+  EXPECT_THAT(refusal("haed.*"),
+              HasSubstr("--lr-of: expected a pattern that matches a parameter, got 'haed.*'"));
+  EXPECT_THAT(refusal("haed.*"), HasSubstr("did you mean 'head'?"));
+  EXPECT_THAT(refusal("body.wieght"), HasSubstr("did you mean 'body.weight'?"));
+}
+
 // As torch.optim: what is frozen may be handed over, and weight decay leaves it alone.
 TEST(Freeze, OptimizersLeaveTheFrozenAlone) {
   Network network;

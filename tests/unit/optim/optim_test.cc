@@ -230,9 +230,46 @@ TEST(LrSchedule, GoesByFractionsOfSteps) {
   EXPECT_DOUBLE_EQ(schedule.at(2.001), 0.1);
 }
 
+TEST(LrSchedule, RisesAndFallsInOneCycle) {
+  LrSchedule schedule{LrKind::one_cycle, 1.0, 5, 21};
+  schedule.warmup_from = 0.2;
+  schedule.min_lr = 0.1;
+  EXPECT_DOUBLE_EQ(schedule.at(0), 0.2);
+  EXPECT_DOUBLE_EQ(schedule.at(2), 0.6);
+  EXPECT_DOUBLE_EQ(schedule.at(4), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.at(12), 0.55);
+  EXPECT_DOUBLE_EQ(schedule.at(20), 0.1);
+  EXPECT_DOUBLE_EQ(schedule.at(100), 0.1);
+}
+
+TEST(LrSchedule, FallsOnlyInItsCooldown) {
+  LrSchedule schedule{LrKind::wsd, 1.0, 4, 20};
+  schedule.cooldown_steps = 5;
+  schedule.min_lr = 0.5;
+  EXPECT_DOUBLE_EQ(schedule.at(0), 0.25);
+  EXPECT_DOUBLE_EQ(schedule.at(15), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.at(16), 0.9);
+  EXPECT_DOUBLE_EQ(schedule.at(20), 0.5);
+}
+
+TEST(LrSchedule, IsMultipliedByAFactorOfEpochs) {
+  LrSchedule schedule{LrKind::cosine, 1.0, 0, 20};
+  const double plain = schedule.at(10);
+  schedule.steps_per_epoch = 4;
+  schedule.factor = [](const LrPoint& at) { return at.epoch == 2.5 && at.total_steps == 20 ? 0.5 : 1; };
+  EXPECT_DOUBLE_EQ(schedule.at(10), 0.5 * plain);
+}
+
 TEST(LrSchedule, RefusesNonsense) {
   EXPECT_EQ(parse_lr_kind("cosine"), LrKind::cosine);
-  EXPECT_THROW(parse_lr_kind("linear"), UsageError);
+  EXPECT_EQ(parse_lr_kind("plateau"), LrKind::plateau);
+  EXPECT_EQ(parse_lr_kind("one-cycle"), LrKind::one_cycle);
+  for (const char* bad : {"", "cosin", "plateau, ", "one_cycle"})
+    EXPECT_THROW(parse_lr_kind(bad), UsageError) << bad;
+  LrSchedule bad;
+  bad.factor = [](const LrPoint& at) { return 1 - at.step; };
+  EXPECT_NO_THROW(bad.at(1));
+  EXPECT_THROW(bad.at(2), UsageError);
   EXPECT_THROW(LrSchedule{LrKind::step}.at(0), UsageError);
   EXPECT_THROW(LrSchedule{LrKind::cosine}.at(0), UsageError);
   EXPECT_THROW(LrSchedule{LrKind::polynomial}.at(0), UsageError);

@@ -83,6 +83,8 @@ const Breach kBreaches[] = {
     {"--precision fp16 --sync-every 2", "precision", "--sync-every"},
     {"--precision fp16 --servers 1", "precision", "--servers"},
     {"--clip-grad-norm 1 --servers 2", "clip-grad-norm", "--servers above 1"},
+    {"--lr-of head.*=0.1 --servers 1", "lr-of", "--servers"},
+    {"--weight-decay-of head.*=0.1 --servers 1", "weight-decay-of", "--servers"},
     {"--ema 0.9 --servers 1", "ema", "--servers"},
     {"--ema 0.9 --sync-every 2 --outer-lr 0.7", "ema", "--outer-lr"},
     {"--check-replicas 2 --servers 1 --update async", "check-replicas", "--update async"},
@@ -104,6 +106,9 @@ const Breach kBreaches[] = {
     {"--optimizer lars --servers 2", "optimizer", "--servers above 1"},
     {"--backend gloo --thread-workers 2", "backend", "--thread-workers"},
     {"--lr-schedule step --lr-decay-at 3,5.5 --lr-decay-every 5", "lr-decay-at", "--lr-decay-every"},
+    {"--lr-schedule plateau --servers 1 --update async", "lr-schedule", "--update async"},
+    {"--early-stopping 3 --servers 1 --update async", "early-stopping", "--update async"},
+    {"--keep-best --servers 1 --update async", "keep-best", "--update async"},
     {"--warmup-epochs 0.5 --warmup-steps 5", "warmup-epochs", "--warmup-steps"},
     {"--peer-snapshots 2 --thread-workers 2", "peer-snapshots", "--thread-workers"},
 };
@@ -147,12 +152,27 @@ TEST(Combinations, WhatNeedsAnotherSaysWhich) {
   EXPECT_THAT(refusal_of("--lr-schedule step"), HasSubstr("expected only with --lr-decay-every N"));
   for (const char* line : {"--lr-decay-every 5", "--lr-gamma 0.5", "--lr-gamma 0.1 --lr-schedule cosine"})
     EXPECT_THAT(refusal_of(line), HasSubstr("expected only with --lr-schedule step")) << line;
+  EXPECT_THAT(refusal_of("--lr-schedule exponential"), HasSubstr("expected only with --lr-decay-every N"));
+  for (const char* kind : {"one-cycle", "inverse-sqrt"})
+    EXPECT_THAT(refusal_of(std::string("--lr-schedule ") + kind),
+                HasSubstr("expected only with --warmup-epochs"))
+        << kind;
+  EXPECT_THAT(refusal_of("--lr-cooldown 0.1 --lr-schedule cosine"),
+              HasSubstr("expected only with --lr-schedule wsd"));
+  EXPECT_THAT(refusal_of("--lr-patience 3"), HasSubstr("expected only with --lr-schedule plateau"));
+  EXPECT_THAT(refusal_of("--monitor accuracy"),
+              HasSubstr("expected only with --early-stopping, --keep-best or"));
+  for (const char* line : {"--early-stopping 3", "--keep-best", "--lr-schedule plateau"})
+    EXPECT_THAT(refusal_of(std::string(line) + " --eval-every 0"),
+                HasSubstr("with --eval-every 0, which never evaluates"))
+        << line;
   EXPECT_THAT(refusal_of("--lr-decay-at 30"), HasSubstr("expected only with --lr-schedule step"));
   EXPECT_THAT(refusal_of("--lr-schedule step --lr-decay-at 30,30"), HasSubstr("in ascending order"));
   EXPECT_THAT(refusal_of("--lr-power 3"), HasSubstr("expected only with --lr-schedule polynomial"));
   EXPECT_THAT(refusal_of("--warmup-from 0.1"), HasSubstr("expected only with --warmup-epochs or"));
   for (const char* line : {"--min-lr 0.01", "--min-lr 0 --lr-schedule step --lr-decay-every 5"})
-    EXPECT_THAT(refusal_of(line), HasSubstr("expected only with --lr-schedule cosine or polynomial")) << line;
+    EXPECT_THAT(refusal_of(line), HasSubstr("expected only with --lr-schedule linear, polynomial, cosine"))
+        << line;
   EXPECT_THAT(refusal_of("--base-batch-size 512"), HasSubstr("expected only with --scale-lr linear or sqrt"));
   EXPECT_THAT(refusal_of("--trace-steps 1:2"), HasSubstr("expected only with --trace FILE"));
 }
@@ -207,6 +227,12 @@ TEST(Combinations, OthersGoTogether) {
         "--momentum 0 --dampening 0 --lr-decay 0 --optimizer adamw",
         "--lr-schedule step --lr-decay-every 5 --lr-gamma 0.5",
         "--lr-schedule cosine --min-lr 0.01",
+        "--lr-schedule exponential --lr-decay-every 5 --lr-gamma 0.5",
+        "--lr-schedule one-cycle --warmup-epochs 1 --min-lr 0.001",
+        "--lr-schedule inverse-sqrt --warmup-steps 10",
+        "--lr-schedule wsd --lr-cooldown 0.1 --warmup-steps 10",
+        "--lr-schedule plateau --lr-patience 2 --monitor accuracy --early-stopping 5 --keep-best",
+        "--lr-of head.*=0.1 --weight-decay-of *.bias=0 --shard parameters",
         "--scale-lr sqrt --base-batch-size 512"})
     EXPECT_EQ(refusal_of(line), "") << line;
 }
@@ -217,7 +243,7 @@ TEST(Combinations, TheHelpNamesThePartners) {
   EXPECT_THAT(help, HasSubstr("not with --servers above 1"));
   EXPECT_THAT(help, HasSubstr("needs --trace\n"));
   // Of an option that is refused with some of its values, the others are not spoken of.
-  EXPECT_THAT(help, HasSubstr("step: needs --lr-decay-every or --lr-decay-at\n"));
+  EXPECT_THAT(help, HasSubstr("--lr-decay-every or --lr-decay-at; exponential:\n"));
   EXPECT_THAT(help, HasSubstr("lars or lamb: not with --shard, "));
   EXPECT_THAT(help, HasSubstr("on: not with --devices, --optimizer lars or lamb\n"));
 }

@@ -6,11 +6,16 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <thread>
 
+#include "collectives/thread_ranks.h"
 #include "models/tasks/classification.h"
+#include "runtime/autograd/ops.h"
+#include "runtime/autograd/ops/joining.h"
 #include "runtime/base/error.h"
+#include "runtime/metrics/ranking.h"
 #include "tests/support/sample.h"
 #include "tests/unit/collectives/fake_communicator.h"
 #include "training/engine/confusion_counter.h"
@@ -67,6 +72,40 @@ TEST(Evaluate, CountsWhatIsTakenForWhat) {
   EXPECT_EQ(first.label, test::label(*source, first.sample));
   EXPECT_EQ(first.predicted, 3);
   EXPECT_NEAR(first.probability, 1 / (9 + std::exp(1.0)), 1e-7);
+}
+
+/// Class 1 is the likelier the larger the picture's first pixel.
+Tensors guess_by_first_pixel(const Tensors& inputs) {
+  const Tensor first = inputs[0].flatten(1).select(1, 0);
+  return {stack({mul(first, 0.0), first}, 1)};
+}
+
+// 23 samples on 1, 2, 3 and 5 ranks: each has others, and as many or one less.
+TEST(Evaluate, RanksTheSamplesOfAllRanksTogether) {
+  const Classification task("mlp");
+  const auto source = task.open({.dataset = "synthetic:1x2x2,2,23", .data_dir = ""}).test;
+  const auto device = make_device("cpu");
+  std::vector<double> areas, precisions;
+  for (const int ranks : {1, 2, 3, 5}) {
+    std::mutex mutex;
+    NullLog log;
+    run_thread_ranks(ranks, {.timeout = std::chrono::seconds(60)}, log, [&](Communicator& communicator) {
+      const Evaluation found = evaluate(task, guess_by_first_pixel, source,
+                                        {.batch_size = 4,
+                                         .share = {communicator.rank(), communicator.size()},
+                                         .patience = std::chrono::seconds(60)},
+                                        communicator, make_device("cpu"));
+      const std::lock_guard lock(mutex);
+      areas.push_back(found["auc"]);
+      precisions.push_back(found["average_precision"]);
+    });
+  }
+  std::vector<ScoredLabel> samples;
+  for (std::int64_t i = 0; i < source->size(); ++i)
+    samples.push_back({test::image(*source, i).front(), test::label(*source, i) == 1});
+  ASSERT_EQ(areas.size(), 11U);
+  for (const double area : areas) EXPECT_EQ(area, roc_auc(samples).value());
+  for (const double precision : precisions) EXPECT_EQ(precision, average_precision(samples).value());
 }
 
 // The sums of any number of ranks say what one rank with all samples finds.

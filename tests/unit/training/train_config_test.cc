@@ -1,6 +1,7 @@
 // From options to a config: batches, learning rates, defaults, and refusals that name the option.
 #include "training/options/train_config.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "runtime/autograd/ops.h"
@@ -91,6 +92,53 @@ TEST(TrainConfig, VectorsAreLeftOutOfWeightDecayWhereAsked) {
       EXPECT_EQ(parameters[1].second.to_vector<float>()[0] < 1, all) << name;
     }
   }
+}
+
+/// The rate and the decay that a step shows: with a gradient of 1, SGD subtracts lr · (1 + decay · weight).
+std::vector<float> moved(const std::vector<std::string>& arguments, const OwnOptionsByName& own) {
+  const auto device = make_device("cpu");
+  NamedTensors parameters;
+  for (const char* name : {"body.weight", "body.bias", "head.weight", "head.bias"})
+    parameters.emplace_back(
+        name, Tensor::full(std::string(name).ends_with("bias") ? Dims{1} : Dims{1, 1}, 1, device));
+  for (auto& [_, parameter] : parameters) parameter.set_requires_grad(true);
+  const auto optimizer =
+      make_optimizer(config(arguments).optimizer, parameters, names_of_vectors(parameters), own);
+  for (const auto& [_, parameter] : parameters) sum(parameter).backward();
+  optimizer->step();
+  std::vector<float> by;
+  for (const auto& [_, parameter] : parameters) by.push_back(1 - parameter.to_vector<float>()[0]);
+  return by;
+}
+
+TEST(TrainConfig, ParametersHaveOptionsOfTheirOwn) {
+  using testing::FloatNear;
+  const auto are = [](float a, float b, float c, float d) {
+    return testing::ElementsAre(FloatNear(a, 1e-6F), FloatNear(b, 1e-6F), FloatNear(c, 1e-6F),
+                                FloatNear(d, 1e-6F));
+  };
+  EXPECT_THAT(moved({"--lr=0.1"}, {}), are(0.1F, 0.1F, 0.1F, 0.1F));
+  EXPECT_THAT(moved({"--lr=0.1"}, {{"head.weight", {.lr = 0.3, .weight_decay = {}}}}),
+              are(0.1F, 0.1F, 0.3F, 0.1F));
+  EXPECT_THAT(
+      moved({"--lr=0.1", "--weight-decay=1", "--weight-decay-on=matrices"},
+            {{"head.weight", {.lr = 0.3, .weight_decay = {}}}, {"head.bias", {.lr = {}, .weight_decay = 2}}}),
+      are(0.2F, 0.1F, 0.6F, 0.3F));
+  EXPECT_THAT(moved({"--lr=0.1"}, {{"body.bias", {.lr = 0, .weight_decay = {}}}}), are(0.1F, 0, 0.1F, 0.1F));
+}
+
+TEST(TrainConfig, GroupsAreReadInOrderAndScaledAsTheRate) {
+  const auto groups = config({"--lr-of=head.*=0.5,*.bias=0", "--weight-decay-of=body.*=0.25",
+                              "--scale-lr=linear", "--global-batch-size=512"})
+                          .optimizer.groups;
+  ASSERT_EQ(groups.size(), 3U);
+  EXPECT_EQ(groups[0].names, "head.*");
+  EXPECT_EQ(groups[0].lr, 1.0);
+  EXPECT_EQ(groups[1].lr, 0.0);
+  EXPECT_EQ(groups[2].names, "body.*");
+  EXPECT_EQ(groups[2].weight_decay, 0.25);
+  for (const char* bad : {"head.*", "head.*=", "=0.1", "head.*=-1", "head.*=inf", "head.*=nan", ",head.*=1"})
+    EXPECT_THROW(config({std::string("--lr-of=") + bad}), UsageError) << bad;
 }
 
 TEST(TrainConfig, LengthIsEpochsUnlessOnlyStepsAreGiven) {

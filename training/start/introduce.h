@@ -1,0 +1,18 @@
+// What a run says of itself at its beginning.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "collectives/communicator.h"
+#include "runtime/device/device.h"
+#include "training/start/initial_network.h"
+
+namespace dtrain {
+
+/// The text of a RunIntroduction, for rank 0.
+std::string introduction_of(const TrainConfig& config, const InitialNetwork& initial,
+                            const TrainingData& data, const Communicator& communicator, const Device& device,
+                            const std::filesystem::path& folder);
+
+}  // namespace dtrain
