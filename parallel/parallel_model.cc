@@ -50,6 +50,7 @@ void ParallelModel::split_over(Communicator& all, const RankGroup& group) {
 
 void ParallelModel::prepare(const ModelFactory& factory, const Deadline& deadline) {
   limits_ = factory.limits;
+  shares_checkpoint_ = factory.shares_checkpoint;
   scaler_ = factory.scaler;
   guard_ = factory.update_guard();
   network_ = schedule_->build(factory, *sync_, deadline);
@@ -85,6 +86,9 @@ NamedTensors ParallelModel::update_state() const {
 
 void ParallelModel::load_update_state(NamedTensors state) {
   const NamedTensors averages = take_averages(state);
+  if (shares_checkpoint_)
+    std::erase_if(state,
+                  [&](const NamedTensor& one) { return !belongs_to(one.first, optimizer_->parameters()); });
   optimizer_->load_state(state);
   if (average_) average_->load_state(averages);
 }

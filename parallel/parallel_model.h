@@ -64,6 +64,7 @@ class ParallelModel final : public Strategy {
   std::unique_ptr<Schedule> schedule_;
   std::unique_ptr<GradientSync> sync_;
   std::optional<RankGroup> tp_group_;
+  bool shares_checkpoint_ = false;
   GradientLimits limits_;
   GradScaler* scaler_ = nullptr;
   UpdateGuard* guard_ = nullptr;

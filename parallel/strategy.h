@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "collectives/communicator.h"
 #include "parallel/layout/replicas.h"
@@ -44,6 +45,15 @@ struct DataShare {
 
 class AsyncSteps;
 
+/// A part of each step with parameters, a forward and an optimizer of its own (PhasedStrategy).
+struct ModelPhase {
+  std::string name;                     ///< "discriminator"
+  std::vector<std::string> parameters;  ///< patterns of the names that it updates (names_that_match)
+  /// In training, in the place of the network's own forward; may be empty.
+  std::function<Tensors(Module& network, const Tensors& inputs)> forward = {};
+  OptimizerFactory make_optimizer = {};  ///< empty: the model's
+};
+
 /// What is trained, as factories: a strategy decides where parameters exist, when, and whether whole.
 struct ModelFactory {
   /// The network with its initial weights on `device`; every call draws the same weights.
@@ -63,6 +73,10 @@ struct ModelFactory {
   std::function<Tensors(const std::shared_ptr<Device>& device)> example = {};
   /// What passes compute in, where a strategy makes some of its own to measure them.
   Precision precision = Precision::fp32;
+  /// Of a step of several, in their order; empty: a step is one.
+  std::vector<ModelPhase> phases = {};
+  /// Checkpoints have state of parameters that are another optimizer's.
+  bool shares_checkpoint = false;
   /// Collective. What an earlier start of the same run chose (StrategyReport::tuned_config), the same on all
   /// ranks; empty: nothing. May be empty itself.
   std::function<std::map<std::string, std::string>()> earlier_config = {};
@@ -84,6 +98,8 @@ class MicroBatches {
  public:
   virtual ~MicroBatches() = default;
 
+  /// Of a step of several phases, before the passes of each: they are over the same batches.
+  virtual void begin_phase(std::size_t /*phase*/) {}
   /// At least 1, and the same on all ranks of one share.
   virtual std::size_t count() const noexcept = 0;
   /// What the network is fed in pass `i`; fetches the batch when first asked for it. They are asked
@@ -202,6 +218,10 @@ class Strategy {
   Module& module() noexcept { return *module_; }
   /// The optimizer of this rank's part, after prepare().
   Optimizer* optimizer() noexcept { return prepared_optimizer_; }
+  /// All of them, where a step has several phases.
+  virtual std::vector<Optimizer*> optimizers() {
+    return prepared_optimizer_ == nullptr ? std::vector<Optimizer*>() : std::vector{prepared_optimizer_};
+  }
   /// The averages of this rank's weights, after prepare(); null without. Every rank swaps them alike, after
   /// sync_state().
   WeightAverage* average() noexcept { return prepared_average_; }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "parallel/forms.h"
+#include "parallel/phased_strategy.h"
 #include "parallel/placed/multi_device_strategy.h"
 #include "parallel/placed/placed_strategy.h"
 #include "parallel/server/server_strategy.h"
@@ -185,6 +186,12 @@ std::unique_ptr<Strategy> make_strategy(const TrainConfig& config, const Strateg
                                         const WorkerDevices& devices, const WorkerMesh* mesh,
                                         KeyValueStore* servers) {
   if (servers != nullptr) return std::make_unique<ServerStrategy>(context, *servers, config.update);
+  if (config.task.phases > 0) {
+    std::vector<std::unique_ptr<Strategy>> parts;
+    for (std::size_t i = 0; i < config.task.phases; ++i)
+      parts.push_back(strategy_between_workers(config, context, mesh));
+    return std::make_unique<PhasedStrategy>(std::move(parts));
+  }
   if (!config.mesh.empty()) return make_model_parallel(config, context, *mesh);
   if (config.device_stages > 0) {
     return make_device_pipeline(context, config.devices, named(config, devices), stage_options(config),

@@ -31,9 +31,10 @@
 #include "runtime/data/sources/open_source.h"
 #include "runtime/nn/module.h"
 #include "runtime/optim/lr_schedule.h"
-#include "training/options/named_groups.h"
 #include "training/batch_tensors.h"
 #include "training/confusion.h"
+#include "training/options/named_groups.h"
+#include "training/phase.h"
 #include "training/published_format.h"
 
 namespace dtrain {
@@ -137,6 +138,24 @@ class Task {
   /// The mean loss over the batch's units, floating, one element; `outputs` are what the network made of
   /// inputs(batch), in float32 whatever the precision of the run.
   virtual Tensor loss(const Tensors& outputs, const BatchTensors& batch) const = 0;
+
+  // ---- a step that is more than a network, a loss and an optimizer. By default it is not.
+  /// Makes the optimizer, in the place of --optimizer and its options: of all parameters or of parts of them,
+  /// which keep their names (OptimizerFactory). --lr-schedule starts from its rates.
+  virtual OptimizerFactory make_optimizer() const { return {}; }
+  /// The loss of training where it depends on the step, in the place of loss(), which evaluation keeps.
+  virtual StepLoss step_loss() const { return {}; }
+  /// Called after each update, without gradients, on every rank alike: moving averages in the network (BYOL's
+  /// target). Changes frozen parameters and buffers (both are saved), the same way on every
+  /// rank.
+  virtual AfterUpdate after_update() const { return {}; }
+  /// Several losses and optimizers in a step, in this order; loss() and the network's own forward are for
+  /// evaluation then. Parameters of no phase are not trained.
+  ///
+  ///     return {{.name = "critic", .parameters = {"critic.*"}, .loss = critic_loss},
+  ///             {.name = "actor", .parameters = {"actor.*"}, .loss = actor_loss, .make_optimizer =
+  ///             make_adam}};
+  virtual std::vector<StepPhase> phases() const { return {}; }
 
   /// How others publish the weights of the network for samples of `fields`, so that theirs can be read and
   /// ours written; nothing where nobody does.

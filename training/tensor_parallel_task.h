@@ -24,6 +24,7 @@ class TensorParallelTask final : public Task {
     return task_.build_tensor_parallel(fields, generator, device, tp_group_);
   }
   std::vector<NamedGroup> parameter_groups() const override { return task_.parameter_groups(); }
+  OptimizerFactory make_optimizer() const override { return task_.make_optimizer(); }
   LrFactor lr_factor() const override { return task_.lr_factor(); }
   Tensors inputs(const BatchTensors& batch) const override { return task_.inputs(batch); }
   Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override {

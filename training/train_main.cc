@@ -12,6 +12,7 @@
 #include "training/serve.h"
 #include "training/start/first_rank_error.h"
 #include "training/start/threads.h"
+#include "training/task_traits.h"
 #include "training/use/commands.h"
 #include "training/worker.h"
 
@@ -40,7 +41,8 @@ Assignment find_assignment(const TrainProgram& program, const Options& options,
   found.role = find_server_role(options, found.placement, environment);
   found.placement.world_size = found.role.workers;
   found.task = program.make_task(options);
-  found.config = make_train_config(options, found.task->name(), worker_count(options, found.role));
+  found.config = make_train_config(options, found.task->name(), worker_count(options, found.role),
+                                   traits_of(*found.task));
   for (const OptionSpec& spec : program.options) {
     const std::string name(spec.name);
     if (options.has(name)) found.config.settings[name] = options.text(name);

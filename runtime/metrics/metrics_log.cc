@@ -79,10 +79,16 @@ std::string format_record(const StepRecord& record) {
   const std::string delay = record.staleness ? fmt::format(R"(,"staleness":{},"ahead":{})", *record.staleness,
                                                            record.ahead.value_or(0))
                                              : "";
+  std::string losses;
+  for (const auto& [name, value] : record.losses)
+    losses += fmt::format("{}{}:{}", losses.empty() ? R"(,"losses":{)" : ",", nlohmann::json(name).dump(),
+                          number(value));
+  if (!losses.empty()) losses += "}";
   return fmt::format(
-      R"({{"event":"step","step":{},"epoch":{},"loss":{},"lr":{},"samples_per_second":{}{}{}{}{}}})",
-      record.step, record.epoch, number(record.loss), number(record.lr), number(record.samples_per_second),
-      scaling, delay, memory_fields(record.memory), time_field(record.time));
+      R"({{"event":"step","step":{},"epoch":{},"loss":{}{},"lr":{},"samples_per_second":{}{}{}{}{}}})",
+      record.step, record.epoch, number(record.loss), losses, number(record.lr),
+      number(record.samples_per_second), scaling, delay, memory_fields(record.memory),
+      time_field(record.time));
 }
 
 std::string format_record(const EvalRecord& record) {

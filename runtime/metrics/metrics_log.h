@@ -28,6 +28,8 @@ struct StepRecord {
   /// Of asynchronous updates: by how many others it came late, and by how many this rank was ahead of the
   /// slowest; unset where updates are made together.
   std::optional<std::int64_t> staleness = std::nullopt, ahead = std::nullopt;
+  /// Of a step of several phases, by their names; `loss` is the sum. Empty: a step is one.
+  std::vector<std::pair<std::string, double>> losses = {};
 };
 
 /// One evaluation over all samples of the test set.

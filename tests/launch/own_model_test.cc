@@ -3,13 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <signal.h>
-
 #include <algorithm>
 #include <cstdlib>
-#include <thread>
 
-#include "runtime/base/clock.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
@@ -35,31 +31,6 @@ class OwnModel : public testing::Test {
             .arguments = arguments,
             .run_dir = folder_ / name,
             .options = limited_to(std::chrono::seconds(100))};
-  }
-
-  static bool has_checkpoint(const std::filesystem::path& run_dir) {
-    std::error_code none;
-    for (const auto& entry : std::filesystem::directory_iterator(run_dir / "checkpoints", none)) {
-      if (entry.path().filename().string().starts_with("step-")) return true;
-    }
-    return false;
-  }
-
-  /// Rank 1 is killed with -9 as soon as there is a checkpoint.
-  static void kill_once(TrainingRun& run) {
-    run.options.environment["DTRAIN_TEST_MARK"] = run.run_dir.string();
-    const std::string variable = run.start == Start::mpirun ? "OMPI_COMM_WORLD_RANK" : "RANK";
-    run.options.while_running = [run_dir = run.run_dir, variable](pid_t) {
-      const Deadline deadline = Deadline::after(std::chrono::seconds(60));
-      while (!deadline.expired() && !std::filesystem::exists(run_dir / "summary.json")) {
-        const auto ranks = ranks_marked("DTRAIN_TEST_MARK", run_dir.string(), variable);
-        if (has_checkpoint(run_dir) && ranks.contains(1)) {
-          ::kill(ranks.at(1), SIGKILL);
-          return;
-        }
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-    };
   }
 
   static void expect_trained(const RunResult& result) {
@@ -95,7 +66,7 @@ TEST_F(OwnModel, ResumesBitForBitAfterKill9) {
   for (const Start start : {Start::launcher, Start::mpirun}) {
     TrainingRun killed =
         training(start == Start::mpirun ? "mpirun" : "killed", start, 2, {"--epochs", "150"});
-    kill_once(killed);
+    kill_rank_1_at_a_checkpoint(killed);
     const RunResult result = train(killed);
     killed.options.while_running = {};
     if (result.exit_code == 0) GTEST_SKIP() << "the run was over before it could be killed";
@@ -109,7 +80,7 @@ TEST_F(OwnModel, RestartsByItselfAndEndsWithTheSameWeights) {
   expect_trained(train(whole));
   TrainingRun killed = training("restarted", Start::launcher, 2, {"--epochs", "150"});
   killed.launcher_arguments = {"--max-restarts=2"};
-  kill_once(killed);
+  kill_rank_1_at_a_checkpoint(killed);
   const RunResult result = train(killed);
   expect_trained(result);
   EXPECT_THAT(result.err, HasSubstr("killed by SIGKILL")) << "the run was over before it could be killed";

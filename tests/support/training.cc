@@ -1,8 +1,12 @@
 #include "tests/support/training.h"
 
+#include <signal.h>
+
 #include <cstdlib>
 #include <fstream>
+#include <thread>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/random.h"
 #include "tests/support/json.h"
@@ -52,6 +56,14 @@ void write_split(const fs::path& folder, const std::string& prefix, int samples,
   write_file(folder / (prefix + "-labels-idx1-ubyte"), labels);
 }
 
+bool has_checkpoint(const std::filesystem::path& run_dir) {
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(run_dir / "checkpoints", none)) {
+    if (entry.path().filename().string().starts_with("step-")) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<std::string> command(const TrainingRun& run) {
@@ -81,6 +93,22 @@ RunResult train(const TrainingRun& run) {
     options.environment["ASAN_OPTIONS"] =
         std::string(sanitizer == nullptr ? "" : sanitizer) + ":detect_leaks=0";
   return test::run(command(run), options);
+}
+
+void kill_rank_1_at_a_checkpoint(TrainingRun& run) {
+  run.options.environment["DTRAIN_TEST_MARK"] = run.run_dir.string();
+  const std::string variable = run.start == Start::mpirun ? "OMPI_COMM_WORLD_RANK" : "RANK";
+  run.options.while_running = [run_dir = run.run_dir, variable](pid_t) {
+    const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+    while (!deadline.expired() && !std::filesystem::exists(run_dir / "summary.json")) {
+      const auto ranks = ranks_marked("DTRAIN_TEST_MARK", run_dir.string(), variable);
+      if (has_checkpoint(run_dir) && ranks.contains(1)) {
+        ::kill(ranks.at(1), SIGKILL);
+        return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  };
 }
 
 std::vector<StepLine> step_lines(const fs::path& run_dir) {

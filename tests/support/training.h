@@ -30,6 +30,9 @@ std::vector<std::string> command(const TrainingRun& run);
 /// Starts it and waits. mpirun is allowed to run as root and to oversubscribe.
 RunResult train(const TrainingRun& run);
 
+/// Makes train() kill rank 1 with -9 as soon as the run has a checkpoint.
+void kill_rank_1_at_a_checkpoint(TrainingRun& run);
+
 /// One `{"event":"step",…}` line of metrics.jsonl.
 struct StepLine {
   std::int64_t step = 0;

@@ -56,6 +56,7 @@ class Engine::StepPasses final : public MicroBatches {
     for (std::size_t i = 0; i < loaded.size(); ++i) units_[i] = static_cast<double>(loaded[i].size());
   }
 
+  void begin_phase(std::size_t phase) override { phase_ = phase; }
   std::size_t count() const noexcept override { return batches_.size(); }
 
   Tensors inputs(std::size_t i) override {
@@ -66,14 +67,14 @@ class Engine::StepPasses final : public MicroBatches {
 
   Tensor loss(std::size_t i, const Tensors& outputs) override {
     if (units_[i] == 0) return no_loss(in_full_precision(outputs));
-    Tensor loss = engine_.task_.loss(in_full_precision(outputs), batches_[i]);
+    Tensor loss = engine_.loss_of(in_full_precision(outputs), batches_[i], phase_);
     if (!loss.defined() || loss.numel() != 1 || !is_floating(loss.dtype())) {
       throw UsageError(
           fmt::format("task {}: expected a loss of one floating element, the mean over the batch, got {}",
                       engine_.task_.name(), loss.defined() ? loss.describe() : "an undefined tensor"));
     }
-    if (engine_.strategy_.holds_outputs()) engine_.reports_->add(loss, weight(i));  // once a share
-    if (supply_ != nullptr) batches_[i] = {};  // backward keeps what it needs
+    if (engine_.strategy_.holds_outputs()) engine_.reports_->add(loss, weight(i), phase_);  // once a share
+    if (supply_ != nullptr && is_last_phase()) batches_[i] = {};  // backward keeps what it needs
     return loss;
   }
 
@@ -83,13 +84,13 @@ class Engine::StepPasses final : public MicroBatches {
   double weight(std::size_t i) const override { return units_[i] / even_share_; }
 
   void losses_done() override {
-    if (!engine_.runs_ahead() && exchange_ == Exchange::all)
+    if (!engine_.runs_ahead() && exchange_ == Exchange::all && is_last_phase())
       engine_.reports_->send(plan_.stop, plan_.save, *engine_.guard_);
   }
 
   // On the CPU the loss is known before the update, which then need not happen.
   void gradients_done() override {
-    if (engine_.runs_ahead() || exchange_ == Exchange::no_sync) return;
+    if (engine_.runs_ahead() || exchange_ == Exchange::no_sync || !is_last_phase()) return;
     const auto [loss, corrupted] = engine_.reports_->sums(engine_.deadline());
     engine_.check_loss(loss, corrupted, plan_.report.record);
   }
@@ -98,6 +99,8 @@ class Engine::StepPasses final : public MicroBatches {
   std::vector<std::shared_ptr<void>> take_kept() { return std::move(kept_); }
 
  private:
+  bool is_last_phase() const { return phase_ + 1 >= engine_.phases_.size(); }
+
   void fetch(std::size_t i) {
     const DrawGuard allowed(false);  // a data set's own business
     const Batch batch = (*supply_)();
@@ -137,6 +140,7 @@ class Engine::StepPasses final : public MicroBatches {
   const StepPlan& plan_;
   const BatchSupply* supply_ = nullptr;  ///< null: everything is loaded, and stays
   Exchange exchange_ = Exchange::all;
+  std::size_t phase_ = 0;
   std::vector<BatchTensors> batches_;
   std::vector<double> units_;
   std::vector<std::vector<std::int64_t>> indices_;  ///< of each pass' samples, where dropout asks for them
@@ -154,6 +158,9 @@ Engine::Engine(const Task& task, Strategy& strategy, Communicator& communicator,
       alone_(strategy.in_step() ? nullptr : make_communicator(Backend::self, {}, log)),
       guard_(options.precision == Precision::fp16 ? std::make_unique<GradScaler>(device)
                                                   : std::make_unique<UpdateGuard>(device)),
+      phases_(task.phases()),
+      step_loss_(task.step_loss()),
+      after_update_(task.after_update()),
       scaler_(dynamic_cast<GradScaler*>(guard_.get())),
       feed_(device) {
   if (options_.graphs == GraphUse::on && !device->has_graphs()) {
@@ -169,16 +176,22 @@ void Engine::prepare(ModelFactory factory, std::span<const Field> fields, const 
   factory.scaler = scaler_;
   factory.guard = guard_.get();
   factory.precision = options_.precision;
+  factory.phases = model_phases();
   strategy_.prepare(factory, deadline);
+  std::vector<std::string> phases;
+  for (const StepPhase& phase : phases_) phases.push_back(phase.name);
   reports_ = std::make_unique<StepReports>(alone_ ? *alone_ : communicator_,
-                                           alone_ ? 1 : strategy_.share().size, device_);
+                                           alone_ ? 1 : strategy_.share().size, device_, std::move(phases));
   dropouts_ = dropout_keys(strategy_.module());
-  const bool recordable = strategy_.graph_key(1).has_value() && !units_vary_ && dropouts_.empty();
+  const bool counts_steps = !phases_.empty() || step_loss_ || after_update_;
+  const bool recordable =
+      strategy_.graph_key(1).has_value() && !units_vary_ && dropouts_.empty() && !counts_steps;
   if (options_.graphs == GraphUse::on && !recordable) {
     throw UsageError(fmt::format(
         "--cuda-graph on: expected steps that wait for nothing, got {}; leave one of the two out, or use "
         "--cuda-graph auto",
         units_vary_          ? "samples that differ in units, whose number is exchanged before each step"
+        : counts_steps       ? "a task that computes otherwise in each step (phases, step_loss, after_update)"
         : !dropouts_.empty() ? "dropout or noise, whose numbers are keyed by samples that only the host knows"
                              : "a strategy that exchanges inside a step (--sync-batch-norm)"));
   }
@@ -203,7 +216,7 @@ void Engine::step(const StepPlan& plan, const BatchSupply& supply) {
     kept = replay(*graph, plan, supply);
   } else {
     StepPasses passes(*this, plan, supply, Exchange::all);
-    run(passes, Exchange::all);
+    run(plan, passes, Exchange::all);
     kept = passes.take_kept();
   }
   if (runs_ahead()) reports_->send(plan.stop, plan.save, *guard_);
@@ -214,14 +227,39 @@ void Engine::step(const StepPlan& plan, const BatchSupply& supply) {
 void Engine::step_alone(const StepPlan& plan, const BatchSupply& supply) {
   const Autocast autocast(options_.precision, low_weights_);
   StepPasses passes(*this, plan, supply, Exchange::no_sync);
-  run(passes, Exchange::no_sync);
+  run(plan, passes, Exchange::no_sync);
   if (runs_ahead()) device_->compute_stream().synchronize();  // what was kept is still being read
 }
 
-void Engine::run(MicroBatches& passes, Exchange exchange) {
+void Engine::run(const StepPlan& plan, MicroBatches& passes, Exchange exchange) {
   const DrawGuard guard;
+  at_ = {plan.report.record.step, plan.report.record.epoch};
   reports_->begin();
   strategy_.step(passes, exchange);
+  if (!after_update_ || exchange == Exchange::no_sync) return;
+  const NoGrad no_grad;
+  after_update_(strategy_.module(), at_);
+}
+
+Tensor Engine::loss_of(const Tensors& outputs, const BatchTensors& batch, std::size_t phase) const {
+  if (!phases_.empty()) return phases_[phase].loss(outputs, batch, at_);
+  return step_loss_ ? step_loss_(outputs, batch, at_) : task_.loss(outputs, batch);
+}
+
+std::vector<ModelPhase> Engine::model_phases() const {
+  std::vector<ModelPhase> phases;
+  for (const StepPhase& phase : phases_) {
+    if (phase.name.empty() || !phase.loss)
+      throw UsageError(fmt::format("task {}: expected phases with a name and a loss, got number {} without",
+                                   task_.name(), phases.size() + 1));
+    phases.push_back(
+        {.name = phase.name, .parameters = phase.parameters, .make_optimizer = phase.make_optimizer});
+    if (phase.forward)
+      phases.back().forward = [this, forward = phase.forward](Module& network, const Tensors& inputs) {
+        return forward(network, inputs, at_);
+      };
+  }
+  return phases;
 }
 
 // All of a step's device work is one launch: passes, all-reduces, update. What the host counts along with the
@@ -244,7 +282,7 @@ std::vector<std::shared_ptr<void>> Engine::replay(StepGraph& graph, const StepPl
     low_weights_.clear();
     graph.record([&] {
       StepPasses passes(*this, plan, graph.inputs());
-      run(passes, Exchange::all);
+      run(plan, passes, Exchange::all);
     });
     optimizer.end_recording();
   }

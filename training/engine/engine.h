@@ -114,10 +114,13 @@ class Engine {
  private:
   class StepPasses;
 
-  void run(MicroBatches& passes, Exchange exchange);
+  void run(const StepPlan& plan, MicroBatches& passes, Exchange exchange);
+  /// The task's phases with where the run is; empty where a step has one.
+  std::vector<ModelPhase> model_phases() const;
   /// Gives the host memory that must stay until the step is over.
   std::vector<std::shared_ptr<void>> replay(StepGraph& graph, const StepPlan& plan,
                                             const BatchSupply& supply);
+  Tensor loss_of(const Tensors& outputs, const BatchTensors& batch, std::size_t phase) const;
   StepGraph* graph_for(const StepPlan& plan, int& key);
   /// Collective, as evaluate(). The network as it is to be used, with averaged weights where there are any;
   /// and as it is trained.
@@ -139,6 +142,10 @@ class Engine {
   LowPrecisionWeights low_weights_;
   std::vector<std::shared_ptr<DropoutKey>> dropouts_;
   std::unique_ptr<UpdateGuard> guard_;
+  const std::vector<StepPhase> phases_;  ///< the task's
+  const StepLoss step_loss_;
+  const AfterUpdate after_update_;
+  TrainStep at_;                    ///< of the step that is being computed
   GradScaler* scaler_;              ///< the guard, where losses are scaled; else null
   int overflows_at_the_least_ = 0;  ///< in a row
   BatchFeed feed_;

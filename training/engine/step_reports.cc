@@ -11,16 +11,17 @@ namespace dtrain {
 namespace {
 
 enum Element : int { kLoss, kStop, kSave, kCorrupted, kScale, kSkipped, kOverflow, kElements };
-constexpr std::size_t kBytes = kElements * sizeof(double);
 constexpr std::chrono::microseconds kPollEvery{20};
 
 }  // namespace
 
-StepReports::StepReports(Communicator& communicator, int shares, const std::shared_ptr<Device>& device)
+StepReports::StepReports(Communicator& communicator, int shares, const std::shared_ptr<Device>& device,
+                         std::vector<std::string> phases)
     : communicator_(communicator),
       device_(device),
       shares_(shares),
-      values_(Tensor::zeros({kElements}, device, DType::f64)) {}
+      phases_(std::move(phases)),
+      values_(Tensor::zeros({kElements + static_cast<std::int64_t>(phases_.size())}, device, DType::f64)) {}
 
 StepReports::~StepReports() {
   if (posted_.empty()) return;
@@ -32,7 +33,11 @@ StepReports::~StepReports() {
 }
 
 View StepReports::element(int index) const {
-  return {values_.view().as<double>() + index, DType::f64, {1}, {1}};
+  return {values_.view().as<double>() + phases_.size() + index, DType::f64, {1}, {1}};
+}
+
+View StepReports::loss_of_phase(std::size_t phase) const {
+  return {values_.view().as<double>() + phase, DType::f64, {1}, {1}};
 }
 
 // A few slots go round: to allocate pinned memory, and to free it above all, waits for the device.
@@ -41,35 +46,43 @@ std::shared_ptr<double> StepReports::pinned() {
     if (slot.use_count() == 1) return slot;
   }
   return slots_.emplace_back(
-      static_cast<double*>(device_->allocate_pinned(kBytes)),
-      [device = device_](double* memory) { device->deallocate_pinned(memory, kBytes); });
+      static_cast<double*>(device_->allocate_pinned(bytes())),
+      [device = device_, bytes = bytes()](double* memory) { device->deallocate_pinned(memory, bytes); });
 }
 
-void StepReports::begin() { device_->kernels().fill(element(kLoss), 0.0); }
+void StepReports::begin() {
+  device_->kernels().fill(element(kLoss), 0.0);
+  for (std::size_t i = 0; i < phases_.size(); ++i) device_->kernels().fill(loss_of_phase(i), 0.0);
+}
 
-void StepReports::add(const Tensor& loss, double weight) {
+void StepReports::add(const Tensor& loss, double weight, std::size_t phase) {
   const Tensor term = Tensor::empty({1}, device_, DType::f64);
   const View in{loss.view().data, loss.dtype(), {1}, {1}};
   device_->kernels().affine(in, weight, 0.0, term.view());
   device_->kernels().accumulate(term.view(), 1.0, element(kLoss));
+  if (!phases_.empty()) device_->kernels().accumulate(term.view(), 1.0, loss_of_phase(phase));
 }
 
 void StepReports::send(bool stop, bool save, const UpdateGuard& guard) {
   Kernels& kernels = device_->kernels();
   const Tensor shares = Tensor::full({1}, shares_, device_, DType::f64);
   kernels.binary(BinaryOp::div, element(kLoss), shares.view(), element(kLoss));
+  for (std::size_t i = 0; i < phases_.size(); ++i)
+    kernels.binary(BinaryOp::div, loss_of_phase(i), shares.view(), loss_of_phase(i));
   kernels.fill(element(kStop), stop ? 1.0 : 0.0);
   kernels.fill(element(kSave), save ? 1.0 : 0.0);
   kernels.copy(guard.corrupted().view(), element(kCorrupted));
-  work_ = communicator_.all_reduce(
-      {.data = values_.view().data, .count = kScale, .dtype = DType::f64, .device = device_.get()},
-      ReduceOp::sum, "loss");
+  work_ = communicator_.all_reduce({.data = values_.view().data,
+                                    .count = phases_.size() + static_cast<std::size_t>(kScale),
+                                    .dtype = DType::f64,
+                                    .device = device_.get()},
+                                   ReduceOp::sum, "loss");
 }
 
 std::pair<double, bool> StepReports::sums(const Deadline& deadline) {
   work_->wait_on_host(deadline);
   std::array<double, kScale> values{};
-  device_->copy(values.data(), values_.view().data, sizeof values, CopyKind::device_to_host,
+  device_->copy(values.data(), element(0).data, sizeof values, CopyKind::device_to_host,
                 device_->compute_stream());
   device_->compute_stream().synchronize();
   return {values[kLoss], values[kCorrupted] != 0};
@@ -86,7 +99,7 @@ void StepReports::post(const StepReport& report, const UpdateGuard& guard, const
     device_->kernels().fill(element(kSkipped), -1.0);
   }
   device_->kernels().copy(guard.found().view(), element(kOverflow));
-  device_->copy(posted.values.get(), values_.view().data, kBytes, CopyKind::device_to_host,
+  device_->copy(posted.values.get(), values_.view().data, bytes(), CopyKind::device_to_host,
                 device_->compute_stream());
   posted.arrived->record(device_->compute_stream());
   posted_.push_back(std::move(posted));
@@ -105,9 +118,11 @@ StepReport StepReports::take(const Deadline& deadline) {
     std::this_thread::sleep_for(kPollEvery);
   }
   oldest.work->wait(deadline);  // a group that died meanwhile has left nothing to read
-  const double* const values = oldest.values.get();
+  const double* const values = oldest.values.get() + phases_.size();
   StepReport report = oldest.report;
   report.record.loss = values[kLoss];
+  for (std::size_t i = 0; i < phases_.size(); ++i)
+    report.record.losses.emplace_back(phases_[i], oldest.values.get()[i]);
   report.record.loss_scale = values[kScale];
   report.record.skipped_steps = static_cast<std::int64_t>(values[kSkipped]);
   report.stop = values[kStop] > 0;

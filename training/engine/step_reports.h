@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -37,14 +38,17 @@ class StepReports {
  public:
   /// `communicator` is borrowed. A step's loss is the sum over its ranks divided by `shares`. Where `device`
   /// runs ahead reports are taken some steps after they were posted.
-  StepReports(Communicator& communicator, int shares, const std::shared_ptr<Device>& device);
+  /// `phases`: the names of a step's, each of which has a loss; none where a step is one.
+  StepReports(Communicator& communicator, int shares, const std::shared_ptr<Device>& device,
+              std::vector<std::string> phases = {});
   ~StepReports();
   StepReports(const StepReports&) = delete;
   StepReports& operator=(const StepReports&) = delete;
 
   void begin();
-  /// Adds `weight` · `loss` (floating, one element) to this rank's loss of the step, on the device.
-  void add(const Tensor& loss, double weight);
+  /// Adds `weight` · `loss` (floating, one element) to this rank's loss of the step, and of its phase number
+  /// `phase`, on the device.
+  void add(const Tensor& loss, double weight, std::size_t phase = 0);
   /// Begins to add the losses up over the ranks, and whether one wants to `stop` or to `save`, and what
   /// `guard` noted of the updates so far.
   void send(bool stop, bool save, const UpdateGuard& guard);
@@ -72,12 +76,16 @@ class StepReports {
     std::vector<std::shared_ptr<void>> kept;
   };
   View element(int index) const;
+  View loss_of_phase(std::size_t phase) const;
+  std::size_t bytes() const { return static_cast<std::size_t>(values_.numel()) * sizeof(double); }
   std::shared_ptr<double> pinned();
 
   Communicator& communicator_;
   std::shared_ptr<Device> device_;
   int shares_;
-  Tensor values_;  ///< f64: loss, stop, save, corrupted, loss scale, skipped steps, overflow
+  std::vector<std::string> phases_;
+  Tensor values_;  ///< f64: losses of the phases, loss, stop, save, corrupted, loss scale, skipped steps,
+                   ///< overflow
   std::unique_ptr<Work> work_;
   std::vector<std::shared_ptr<double>> slots_;  ///< pinned; a free one has no other owner
   std::deque<Posted> posted_;                   ///< oldest first

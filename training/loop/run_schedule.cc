@@ -43,6 +43,11 @@ double RunSchedule::position(const RunProgress& at) const {
          static_cast<double>(at.position) / static_cast<double>(batch_);
 }
 
+double RunSchedule::set(const std::vector<Optimizer*>& optimizers, const RunProgress& at) const {
+  for (Optimizer* const optimizer : optimizers) set_lr(*optimizer, schedule_, position(at));
+  return config_.task.has_optimizer && !optimizers.empty() ? optimizers.front()->lr() : lr(at);
+}
+
 std::map<std::string, std::string> RunSchedule::entries(const RunProgress& at) const {
   std::map<std::string, std::string> entries = noted_options(options_);
   entries.emplace(kScheduleBatch, std::to_string(batch_));

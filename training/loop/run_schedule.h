@@ -20,7 +20,9 @@ class RunSchedule {
 
   /// Of the step after `at`.
   double lr(const RunProgress& at) const { return schedule_.at(position(at)); }
-  void set(Optimizer& optimizer, const RunProgress& at) const { set_lr(optimizer, schedule_, position(at)); }
+  /// Gives `optimizers`, those of a rank, their rates of the step after `at`; returns the one to be recorded:
+  /// the run's, or of optimizers of the task's own the first one's.
+  double set(const std::vector<Optimizer*>& optimizers, const RunProgress& at) const;
   /// How many plateaus have been found by now (MetricMonitor).
   void set_plateaus(int plateaus) noexcept { schedule_.plateaus = plateaus; }
 

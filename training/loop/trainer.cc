@@ -104,6 +104,7 @@ ModelFactory Trainer::factory() {
               },
           .make_optimizer =
               [this](const NamedTensors& parameters) {
+                if (const OptimizerFactory own = env_.task.make_optimizer()) return own(parameters);
                 return make_optimizer(config_.optimizer, parameters, initial_.vectors, initial_.own);
               },
           .limits = config_.optimizer.limits,
@@ -278,15 +279,15 @@ void Trainer::step() {
   env_.tracer.begin_step(number);
   const SpanScope span(env_.tracer.spans(), name, "step");
   const std::int64_t next = data_.sampler().next(progress_.position);
-  const StepPlan plan{
-      .report = {.record = {.step = number, .epoch = progress_.epoch, .lr = schedule_.lr(progress_)},
-                 .samples = data_.sampler().samples_at(progress_.position),
-                 .ends_epoch = next >= data_.train().size()},
-      .passes = data_.passes_at(progress_.position),
-      .full = data_.full_at(progress_.position),
-      .stop = env_.stop_signal.received() != 0,
-      .save = !env_.strategy.sync_state_alters_steps() && checkpoints_.saver().wants_save()};
-  if (Optimizer* optimizer = env_.strategy.optimizer()) schedule_.set(*optimizer, progress_);
+  const StepPlan plan{.report = {.record = {.step = number,
+                                            .epoch = progress_.epoch,
+                                            .lr = schedule_.set(env_.strategy.optimizers(), progress_)},
+                                 .samples = data_.sampler().samples_at(progress_.position),
+                                 .ends_epoch = next >= data_.train().size()},
+                      .passes = data_.passes_at(progress_.position),
+                      .full = data_.full_at(progress_.position),
+                      .stop = env_.stop_signal.received() != 0,
+                      .save = !env_.strategy.sync_state_alters_steps() && checkpoints_.saver().wants_save()};
   engine_.step(plan, [this] {
     const SpanScope waiting(env_.tracer.spans(), "wait for batch", "phase");
     Batch batch = data_.next(deadline());

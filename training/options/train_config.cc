@@ -99,9 +99,11 @@ std::map<std::string, std::string> identity_of(const Options& options) {
 
 }  // namespace
 
-TrainConfig make_train_config(const Options& options, std::string_view model, std::int64_t world_size) {
+TrainConfig make_train_config(const Options& options, std::string_view model, std::int64_t world_size,
+                              const TaskTraits& traits) {
   options.check(train_options());
   TrainConfig config;
+  config.task = traits;
   read_train_flags(options, config);
   config.model = model;
   config.settings = identity_of(options);

@@ -37,6 +37,12 @@ struct TraceRequest {
 /// TrainConfig::shard_group: the workers of a node.
 inline constexpr int kShardNode = -1;
 
+/// What of a task's own makes a step more than a network, a loss and an optimizer (training/phase.h).
+struct TaskTraits {
+  std::size_t phases = 0;
+  bool has_groups = false, has_optimizer = false, has_after_update = false, has_step_loss = false;
+};
+
 /// The flags, and what follows from them for one job.
 struct TrainConfig : TrainFlags {
   std::string model;                            ///< what is learned: the task's name
@@ -51,14 +57,16 @@ struct TrainConfig : TrainFlags {
   bool autotune = true;         ///< DeviceOptions::autotune
   int shard_group = 0;          ///< workers that have a part each; 0: all; see kShardNode
   std::vector<MeshAxis> mesh;   ///< axes dp, pp, tp, their product the workers; empty: dp alone
+  TaskTraits task;
   BatchPlan batch;
   OptimizerConfig optimizer;
   std::optional<TraceRequest> trace;
 };
 
-/// Checks every value and combines them for a job of `world_size` workers that learns `model`. Throws
-/// UsageError naming the option.
-TrainConfig make_train_config(const Options& options, std::string_view model, std::int64_t world_size);
+/// Checks every value and combines them for a job of `world_size` workers that learns `model`, whose task has
+/// `traits`. Throws UsageError naming the option.
+TrainConfig make_train_config(const Options& options, std::string_view model, std::int64_t world_size,
+                              const TaskTraits& traits = {});
 
 /// The schedule of a run with `steps_per_epoch` optimizer steps an epoch.
 LrSchedule make_schedule(const TrainConfig& config, std::int64_t steps_per_epoch);

@@ -18,13 +18,14 @@ using testing::StartsWith;
 
 constexpr std::int64_t kWorkers = 4;
 
-std::string refusal_of(const std::string& line, const Environment& environment = {}) {
+std::string refusal_of(const std::string& line, const Environment& environment = {},
+                       const TaskTraits& traits = {}) {
   std::istringstream in(line);
   std::vector<std::string> arguments;
   for (std::string word; in >> word;) arguments.push_back(word);
   try {
     make_train_config(resolve_options("dtrain train", train_options(), arguments, environment), "lenet",
-                      kWorkers);
+                      kWorkers, traits);
   } catch (const UsageError& error) {
     return error.what();
   }
@@ -113,12 +114,61 @@ const Breach kBreaches[] = {
     {"--peer-snapshots 2 --thread-workers 2", "peer-snapshots", "--thread-workers"},
 };
 
+// With a task that has something of its own.
+const std::string kOptimizer = "a task that makes its optimizer",
+                  kGroups = "a task with groups of parameters", kPhases = "a task of several phases",
+                  kAfter = "a task with an after_update()", kStepLoss = "a task with a step_loss()";
+
+TaskTraits traits_of(const std::string& task) {
+  return {.phases = task == kPhases ? 2U : 0U,
+          .has_groups = task == kGroups,
+          .has_optimizer = task == kOptimizer,
+          .has_after_update = task == kAfter,
+          .has_step_loss = task == kStepLoss};
+}
+
+const Breach kTaskBreaches[] = {
+    {"--optimizer adam", "optimizer", kOptimizer},
+    {"--lr 0.1", "lr", kOptimizer},
+    {"--lr-of head.*=0.1", "lr-of", kOptimizer},
+    {"--weight-decay 0.1", "weight-decay", kOptimizer},
+    {"--weight-decay-of head.*=0.1", "weight-decay-of", kOptimizer},
+    {"--servers 1", "servers", kOptimizer},
+    {"--servers 1", "servers", kGroups},
+    {"--servers 1", "servers", kPhases},
+    {"--servers 1", "servers", kAfter},
+    {"--tensor 2", "tensor", kPhases},
+    {"--tensor 2", "tensor", kAfter},
+    {"--tensor 2", "tensor", kStepLoss},
+    {"--pipeline 2", "pipeline", kPhases},
+    {"--pipeline 2 --devices cpu:0,cpu:1", "devices", kPhases},
+    {"--pipeline 2", "pipeline", kAfter},
+    {"--devices cpu:0,cpu:1", "devices", kAfter},
+    {"--place conv1=cpu:0,fc1=cpu:1", "place", kPhases},
+    {"--place conv1=cpu:0,fc1=cpu:1", "place", kAfter},
+    {"--shard parameters", "shard", kPhases},
+    {"--shard parameters", "shard", kAfter},
+    {"--sync-every 2", "sync-every", kPhases},
+    {"--sync-every 2", "sync-every", kAfter},
+    {"--virtual-workers 4", "virtual-workers", kPhases},
+    {"--compress fp16", "compress", kPhases},
+    {"--ema 0.9", "ema", kPhases},
+    {"--precision fp16", "precision", kPhases},
+};
+
 TEST(Combinations, EveryRowIsRefusedInItsWords) {
   std::set<std::string> broken;
   for (const auto& [line, option, other] : kBreaches) {
     const std::string refusal = refusal_of(line);
     EXPECT_THAT(refusal, StartsWith("--" + option + " (from command line): expected ")) << line;
     EXPECT_THAT(refusal, HasSubstr(" with " + other)) << line;
+    broken.insert("| `--" + option + "` | `" + other + "` |");
+  }
+  for (const auto& [line, option, other] : kTaskBreaches) {
+    const std::string refusal = refusal_of(line, {}, traits_of(other));
+    EXPECT_THAT(refusal, StartsWith("--" + option + " (from command line): expected ")) << line;
+    EXPECT_THAT(refusal, HasSubstr(" with " + other)) << line;
+    EXPECT_EQ(refusal_of(line), "") << "without such a task";
     broken.insert("| `--" + option + "` | `" + other + "` |");
   }
   std::istringstream table(combinations_markdown());

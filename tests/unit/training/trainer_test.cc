@@ -9,13 +9,21 @@
 #include "collectives/factory.h"
 #include "models/tasks/classification.h"
 #include "parallel/forms.h"
+#include "parallel/layout/saved_tensors.h"
+#include "runtime/autograd/ops/losses.h"
 #include "runtime/metrics/report/pictures.h"
+#include "runtime/metrics/run_directory.h"
+#include "runtime/nn/layers.h"
+#include "runtime/nn/trainable.h"
+#include "runtime/optim/sgd.h"
 #include "tests/support/temp_dir.h"
 #include "training/options/train_flags.h"
+#include "training/task_traits.h"
 
 namespace dtrain {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr double kMasked = -std::numeric_limits<double>::infinity();
@@ -60,7 +68,7 @@ class TrainerTest : public testing::Test {
     const auto communicator = make_communicator(Backend::self, {}, log_);
     const auto device = make_device("cpu");
     const Options options = resolve_options("test", train_options(), arguments, environment);
-    const TrainConfig config = make_train_config(options, task.name(), 1);
+    const TrainConfig config = make_train_config(options, task.name(), 1, traits_of(task));
     StepClock clock;
     const auto strategy = make_data_parallel({*communicator, device, config.collective_timeout, {&clock}});
     Trainer trainer(config, {task, *strategy, *communicator, device, options, environment, stop_signal, log_,
@@ -94,6 +102,96 @@ TEST_F(TrainerTest, KeepsPicturesForTheReport) {
   const std::string batch = shown_batch(test::read_file(run.batch()), "x");
   EXPECT_THAT(batch, HasSubstr(R"("columns":8,"cell":[32,32],"size":[24,20])"));
   EXPECT_THAT(test::read_file(run.report()), HasSubstr("data:image/jpeg;base64,"));
+}
+
+/// A layer that learns, and a frozen one that follows it by half after each update.
+class Followed final : public Module {
+ public:
+  Followed(Generator& generator, const std::shared_ptr<Device>& device) {
+    online_ = add_module("online", std::make_shared<Linear>(36, 10, generator, device));
+    target_ = add_module("target", std::make_shared<Linear>(36, 10, generator, device));
+    freeze(*this, std::vector<std::string>{"target.*"});
+  }
+  Tensor forward(const Tensor& input) override { return (*online_)(input.flatten(1)); }
+  void follow() {
+    for (std::size_t i = 0; i < target_->own_parameters().size(); ++i) {
+      Tensor target = target_->own_parameters()[i].second.detach();
+      target.scale_in_place(0.5);
+      target.add_in_place(online_->own_parameters()[i].second.detach(), 0.5);
+    }
+  }
+
+ private:
+  std::shared_ptr<Linear> online_, target_;
+};
+
+/// Notes each step that its loss sees; its own optimizer has a rate of 0, or of 0.25.
+class Follower final : public Task {
+ public:
+  explicit Follower(double lr = 0) : lr_(lr) {}
+  std::string name() const override { return "follower"; }
+  std::unique_ptr<Module> build(std::span<const Field>, Generator& generator,
+                                const std::shared_ptr<Device>& device) const override {
+    return std::make_unique<Followed>(generator, device);
+  }
+  Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override {
+    return cross_entropy(outputs.front(), batch["label"]);
+  }
+  StepLoss step_loss() const override {
+    return [this](const Tensors& outputs, const BatchTensors& batch, const TrainStep& at) {
+      seen->emplace_back(at.step, at.epoch);
+      return loss(outputs, batch);
+    };
+  }
+  OptimizerFactory make_optimizer() const override {
+    return [lr = lr_](const NamedTensors& parameters) {
+      return std::make_unique<Sgd>(parameters, SgdOptions{.lr = lr});
+    };
+  }
+  AfterUpdate after_update() const override {
+    return [](Module& network, const TrainStep&) { dynamic_cast<Followed&>(network).follow(); };
+  }
+
+  std::shared_ptr<std::vector<std::pair<std::int64_t, std::int64_t>>> seen =
+      std::make_shared<std::vector<std::pair<std::int64_t, std::int64_t>>>();
+
+ private:
+  double lr_;
+};
+
+// 64 samples in batches of 8: the ninth step is the second epoch's first.
+TEST_F(TrainerTest, TellsTheLossOfTheStepAndFollowsEachUpdate) {
+  const Follower task;
+  const auto run = [&](const char* steps) {
+    EXPECT_EQ(train(task, {"--dataset", "synthetic:1x6x6,10,64", "--max-steps", steps, "--log-every", "1"}),
+              ExitCode::ok);
+    const auto saved = CheckpointStore(folder_ / "run" / "checkpoints", 0, log_).latest();
+    return load_tensors(saved->model, make_device("cpu"));
+  };
+  const auto find = [](const NamedTensors& tensors, const std::string& name) {
+    for (const auto& [found, tensor] : tensors) {
+      if (found == name) return tensor.to_vector<double>();
+    }
+    throw UsageError("no tensor " + name);
+  };
+  const NamedTensors first = run("1"), last = run("10");
+  using Steps = std::vector<std::pair<std::int64_t, std::int64_t>>;
+  EXPECT_EQ(*task.seen,
+            (Steps{{1, 0}, {2, 0}, {3, 0}, {4, 0}, {5, 0}, {6, 0}, {7, 0}, {8, 0}, {9, 1}, {10, 1}}));
+  const auto online = find(last, "online.weight"), before = find(first, "target.weight"),
+             after = find(last, "target.weight");
+  EXPECT_EQ(online, find(first, "online.weight")) << "its rate is 0";
+  for (std::size_t i = 0; i < online.size(); ++i)
+    EXPECT_NEAR(after[i], online[i] + (before[i] - online[i]) / 512, 1e-6) << "nine updates later";
+}
+
+TEST_F(TrainerTest, AnOptimizerOfTheTasksOwnHasItsRateAndTheSchedule) {
+  const Follower task(0.25);
+  EXPECT_EQ(train(task, {"--dataset", "synthetic:1x6x6,10,64", "--max-steps", "4", "--log-every", "1",
+                         "--lr-schedule", "linear"}),
+            ExitCode::ok);
+  EXPECT_THAT(test::read_file(RunDirectory(folder_ / "run").metrics()),
+              AllOf(HasSubstr(R"("lr":0.25)"), HasSubstr(R"("lr":0.1875)"), HasSubstr(R"("lr":0.0625)")));
 }
 
 }  // namespace
