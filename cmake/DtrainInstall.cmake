@@ -105,6 +105,21 @@ if(modules)
   install(TARGETS ${modules} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 
+# --- manual pages and completion, from what the programs say of themselves ---------------------------------------
+if(NOT CMAKE_CROSSCOMPILING AND TARGET dtrain AND TARGET dtrain-launch)
+  set(manual "${PROJECT_BINARY_DIR}/manual")
+  add_custom_command(
+    OUTPUT "${manual}/made"
+    COMMAND bash "${PROJECT_SOURCE_DIR}/cmake/make_manual.sh" "$<TARGET_FILE_DIR:dtrain>" "${manual}"
+    COMMAND ${CMAKE_COMMAND} -E touch "${manual}/made"
+    DEPENDS dtrain dtrain-launch "${PROJECT_SOURCE_DIR}/cmake/make_manual.sh"
+    COMMENT "Making manual pages and completion scripts"
+    VERBATIM)
+  add_custom_target(dtrain_manual ALL DEPENDS "${manual}/made")
+  install(DIRECTORY "${manual}/man/" DESTINATION "${CMAKE_INSTALL_MANDIR}")
+  install(DIRECTORY "${manual}/bash-completion" "${manual}/zsh" "${manual}/fish" DESTINATION "${CMAKE_INSTALL_DATADIR}")
+endif()
+
 list(REVERSE DTRAIN_COMPONENTS)
 set(DTRAIN_COMPONENTS_LAST_FIRST ${DTRAIN_COMPONENTS})
 list(REVERSE DTRAIN_COMPONENTS)

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "launcher/control/commands.h"
 #include "launcher/nodes/hand_over.h"
 #include "launcher/nodes/reach.h"
 #include "launcher/output/lines.h"
@@ -82,6 +83,12 @@ std::vector<std::string> place_notes(const Job& job) {
   return notes;
 }
 
+ExitCode code_of(const std::exception& error) {
+  if (const auto* ours = dynamic_cast<const Error*>(&error)) return ours->exit_code();
+  const bool system = dynamic_cast<const std::system_error*>(&error) != nullptr;
+  return system ? ExitCode::system : ExitCode::failure;
+}
+
 int launch(const ParsedCommand& line, Environment environment, std::span<char> title, char** argv) {
   Job job;
   job.options = make_options(line);
@@ -105,15 +112,26 @@ int launch(const ParsedCommand& line, Environment environment, std::span<char> t
   Console console(STDOUT_FILENO, STDERR_FILENO, environment);
   for (const std::string& note : line.notes) console.say(note);
   for (const std::string& note : place_notes(job)) console.say(note);
+  JobEvents events(job.options.events, job.placement.host);
+  job.events = &events;
+  JobStatus about;
+  about.host = job.placement.host;
+  about.version = DTRAIN_VERSION;
+  about.program = job.program.argv;
+  JobControl control(std::move(about), job.options, environment, console);
+  job.control = &control;
   job.environment = std::move(environment);
   job.version = DTRAIN_VERSION;
   job.title = title;
   try {
     if (job.placement.many()) complete_placement(job.placement, job.token, job.options, own_folder);
     const int code = job.placement.many() ? run_many(job, console) : run_job(job, console);
+    events.end(code);
+    if (const auto news = events.take_news()) console.complain(*news);
     flush(console);
     return code;
-  } catch (...) {
+  } catch (const std::exception& error) {
+    events.end(static_cast<int>(code_of(error)), error.what());
     flush(console);  // what was said before it went wrong
     throw;
   }
@@ -123,6 +141,7 @@ int run(int argc, char** argv) {
   open_standard_streams();
   Environment environment = current_environment();
   const std::vector<std::string> arguments(argv + (argc > 0), argv + argc);
+  if (const auto text = control_command(arguments, environment)) return print(*text);
   if (const auto answer = answer_to_foreign_option(arguments)) throw UsageError(*answer);
   const ParsedCommand line =
       resolve_command("dtrain-launch", launch_options(), arguments, environment, "PET_");
@@ -145,11 +164,7 @@ int report(std::string_view message, ExitCode code) {
 int main(int argc, char** argv) {
   try {
     return dtrain::launcher::run(argc, argv);
-  } catch (const dtrain::Error& error) {
-    return dtrain::launcher::report(error.what(), error.exit_code());
-  } catch (const std::system_error& error) {
-    return dtrain::launcher::report(error.what(), dtrain::ExitCode::system);
   } catch (const std::exception& error) {
-    return dtrain::launcher::report(error.what(), dtrain::ExitCode::failure);
+    return dtrain::launcher::report(error.what(), dtrain::launcher::code_of(error));
   }
 }

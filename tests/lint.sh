@@ -47,8 +47,9 @@ launcher/system:     runtime/base
 launcher/agent_store: runtime/base
 launcher/watch:      runtime/base cluster/* launcher/plan launcher/output launcher/system
 launcher/subreaper:  runtime/base cluster/* launcher/plan launcher/system
-launcher/process:    runtime/base cluster/* launcher/agent_store launcher/plan launcher/output launcher/system launcher/watch launcher/subreaper
-launcher/nodes:      runtime/base cluster/* launcher/plan launcher/output launcher/system launcher/subreaper launcher/process
+launcher/control:    runtime/base cluster/* launcher/plan launcher/output launcher/watch
+launcher/process:    runtime/base cluster/* launcher/agent_store launcher/control launcher/plan launcher/output launcher/system launcher/watch launcher/subreaper
+launcher/nodes:      runtime/base cluster/* launcher/control launcher/plan launcher/output launcher/system launcher/subreaper launcher/process
 launcher:            runtime/base cluster/* launcher/*
 emulation:
 collectives:         runtime/base runtime/device cluster/*

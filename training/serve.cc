@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "parallel/server/parameter_server.h"
+#include "runtime/base/files/worker_status.h"
 #include "training/start/peers.h"
 
 namespace dtrain {
@@ -45,6 +46,8 @@ ExitCode serve(const TrainConfig& config, const ServerRole& role, const Placemen
   if (rendezvous.store() != nullptr) rendezvous.leave();  // what it keeps is enough; a worker may host it
   log.write(LogLevel::debug, fmt::format("parameter server {} of {} for {} workers", *role.server,
                                          role.servers, role.workers));
+  StatusReporter status(StatusSlot::from(environment));
+  status.update([](WorkerStatus& now) { now.state = WorkerState::joined; });
   stop_signal.defer();
   server.run(config.connect_timeout, [&] { return stop_signal.received() != 0; });
   return ExitCode::ok;

@@ -94,7 +94,9 @@ ExitCode run_training(const TrainProgram& program, const std::vector<std::string
     return ExitCode::ok;
   }
   if (const auto help = asked_help(options, usage, specs)) {
-    fmt::print("{}{}", *help, options.text("help") == "markdown" ? "" : combinations_help());
+    const std::string& form = options.text("help");
+    const bool for_people = form != "markdown" && form != "man" && form != "words";
+    fmt::print("{}{}", *help, for_people ? combinations_help() : "");
     return ExitCode::ok;
   }
   const auto [placement, role, task, config] = first_rank_error(

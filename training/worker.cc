@@ -66,13 +66,15 @@ ExitCode run_and_tell(Trainer& trainer, Communicator& communicator, StopSignal& 
 
 /// What a worker computes and records with, and its place among those of its node.
 struct WorkerContext {
-  WorkerContext(const TrainConfig& config, const Placement& placement, WorkerLog& to)
+  WorkerContext(const TrainConfig& config, const Placement& placement, const Environment& environment,
+                WorkerLog& to)
       : place(placement),
         rank(*placement.rank),
         local_rank(*placement.local_rank),
         local_size(placement.local_world_size.value_or(1)),
         log(to),
         tracer(config.trace, rank, to),
+        status(config.thread_workers > 1 && rank > 0 ? StatusSlot() : StatusSlot::from(environment)),
         devices(first_rank_error(place, [&] { return make_devices(config, local_rank, local_size); })) {
     devices.replace_main(traced(devices.main(), tracer));
   }
@@ -81,6 +83,7 @@ struct WorkerContext {
   const int rank, local_rank, local_size;
   WorkerLog& log;
   Tracer tracer;
+  StatusReporter status;  ///< of threads, the first one's is the process'
   WorkerDevices devices;
 };
 
@@ -88,6 +91,7 @@ struct WorkerContext {
 ExitCode train_among(const WorkerJob& job, WorkerContext& own, Communicator& workers,
                      KeyValueStore* servers) {
   const TrainConfig& config = job.config;
+  own.status.update([](WorkerStatus& status) { status.state = WorkerState::joined; });
   check_same_options(job.options, workers, Deadline::after(config.connect_timeout));
   StepClock clock;
   const auto mesh =
@@ -112,7 +116,8 @@ ExitCode train_among(const WorkerJob& job, WorkerContext& own, Communicator& wor
                                        own.tracer,
                                        clock,
                                        WritePermit::from(job.environment),
-                                       mesh && !config.mesh.empty() ? &mesh->mesh.group("dp") : nullptr};
+                                       mesh && !config.mesh.empty() ? &mesh->mesh.group("dp") : nullptr,
+                                       &own.status};
   Trainer trainer = checked(own.place, workers, [&] { return Trainer(config, environment); });
   const auto tell = [&](const std::string& text) {
     if (own.rank == 0 && !text.empty()) fmt::print("{}\n", text);
@@ -125,8 +130,9 @@ ExitCode train_among(const WorkerJob& job, WorkerContext& own, Communicator& wor
 
 /// A worker that is a thread.
 struct ThreadWorker {
-  ThreadWorker(const TrainConfig& config, const Placement& placement)
-      : log(worker_name(*placement.rank, config.thread_workers)), context(config, placement, log) {}
+  ThreadWorker(const TrainConfig& config, const Placement& placement, const Environment& environment)
+      : log(worker_name(*placement.rank, config.thread_workers)),
+        context(config, placement, environment, log) {}
 
   WorkerLog log;
   WorkerContext context;
@@ -152,7 +158,7 @@ std::string worker_name(int rank, int workers) {
 ExitCode run_worker(const WorkerJob& job, const Placement& placement, const ServerRole& role,
                     WorkerLog& log) {
   const TrainConfig& config = job.config;
-  WorkerContext context(config, placement, log);
+  WorkerContext context(config, placement, job.environment, log);
   const auto& main = context.devices.main();
   std::optional<cuda::ModuleNotices> notices;  // each worker's are the same
   if (main->type() == DeviceType::cuda && context.rank == 0)
@@ -172,7 +178,7 @@ ExitCode run_thread_workers(const WorkerJob& job, const Placement& placement, Wo
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
     places[rank].rank = places[rank].local_rank = static_cast<int>(rank);
     places[rank].world_size = places[rank].local_world_size = config.thread_workers;
-    workers.push_back(std::make_unique<ThreadWorker>(config, places[rank]));
+    workers.push_back(std::make_unique<ThreadWorker>(config, places[rank], job.environment));
   }
   const auto spans_of = [&](int rank) {
     return workers[static_cast<std::size_t>(rank)]->context.tracer.spans();

@@ -34,6 +34,7 @@ ExitCode run_export(const Invocation& invocation);
 ExitCode run_convert(const Invocation& invocation);
 ExitCode run_generate(const Invocation& invocation);
 ExitCode run_tokenize(const Invocation& invocation);
+ExitCode run_completion(const Invocation& invocation);
 /// The options that say what `dtrain train` and `dtrain bench step` learn, and the task they mean.
 std::span<const OptionSpec> task_options();
 std::shared_ptr<const Task> task_of(const Options& options);

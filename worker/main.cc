@@ -33,15 +33,16 @@ constexpr Command kCommands[] = {
     {"runs", "list runs and what came of them", run_runs},
     {"report", "plot one run, or compare several, in a self-contained HTML page", run_report},
     {"predict", "apply a trained network to samples in a file", run_predict, true},
-    {"export", "write a trained network as an ONNX file or in Hugging Face's format", run_export},
+    {"export", "write a trained network as ONNX or in Hugging Face's format", run_export},
     {"generate", "continue a text with a trained language model", run_generate, true},
     {"tokenize", "tokenize texts into shards, or train a tokenizer", run_tokenize},
+    {"completion", "print a script that completes words in bash, zsh or fish", run_completion},
     {"convert", "convert safetensors weights to or from PyTorch's names", run_convert},
 };
 
 std::string usage() {
   std::string text = "usage: dtrain COMMAND [options]\n\n";
-  for (const Command& command : kCommands) text += fmt::format("  {:<10} {}\n", command.name, command.help);
+  for (const Command& command : kCommands) text += fmt::format("  {:<11} {}\n", command.name, command.help);
   return text +
          "\n`dtrain COMMAND --help` lists a command's options.\n"
          "`dtrain --version` prints the version.\n";

@@ -33,19 +33,6 @@ std::string_view trim(std::string_view text) noexcept {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
-// /tmp is everybody's: a folder that was there before must be this user's alone.
-void make_private_folder(const std::filesystem::path& folder) {
-  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
-    throw SystemError("make the folder " + folder.string(), errno);
-  struct stat status {};
-  check(Sys{::lstat(folder.c_str(), &status)}, "stat " + folder.string());
-  if (S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() && (status.st_mode & 077U) == 0) return;
-  throw UsageError(fmt::format("{}: expected a folder of user {} with mode 0700, got {} of user {}, {:04o}",
-                               folder.string(), ::geteuid(),
-                               S_ISDIR(status.st_mode) ? "one" : "something else", status.st_uid,
-                               status.st_mode & 07777U));
-}
-
 // Whole when it appears under its name, and one for all who make it at the same time.
 void make_token_file(const std::filesystem::path& path) {
   std::uint64_t number = 0;
@@ -126,6 +113,18 @@ void write_token_file(const std::filesystem::path& path, const Token& token) {
   if (check(Sys{::write(fd.get(), text.data(), text.size())}, "write " + what) !=
       static_cast<long>(text.size()))
     throw SystemError("write " + what, ENOSPC);
+}
+
+void make_private_folder(const std::filesystem::path& folder) {
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+    throw SystemError("make the folder " + folder.string(), errno);
+  struct stat status {};
+  check(Sys{::lstat(folder.c_str(), &status)}, "stat " + folder.string());
+  if (S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() && (status.st_mode & 077U) == 0) return;
+  throw UsageError(fmt::format("{}: expected a folder of user {} with mode 0700, got {} of user {}, {:04o}",
+                               folder.string(), ::geteuid(),
+                               S_ISDIR(status.st_mode) ? "one" : "something else", status.st_uid,
+                               status.st_mode & 07777U));
 }
 
 Token own_user_token(const std::filesystem::path& folder) {

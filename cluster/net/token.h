@@ -45,6 +45,10 @@ Token read_token_file(const std::filesystem::path& path);
 /// Writes a token file with mode 0600; an existing one is an error. Throws SystemError.
 void write_token_file(const std::filesystem::path& path, const Token& token);
 
+/// Makes `folder` for this user alone; one that is there must be that already, since /tmp is everybody's.
+/// Throws SystemError, and UsageError where it belongs to somebody else or lets others in.
+void make_private_folder(const std::filesystem::path& folder);
+
 /// The secret that all processes of this user on this machine share, for those who meet on loopback and were
 /// given none: `folder`/token, made with its folder by the first who asks, and kept. Throws UsageError when
 /// folder or file belongs to somebody else or lets others in, or when it cannot be made, with what to do.

@@ -87,11 +87,13 @@ class NodesRun final : private OtherNodes {
     pollfd waits[] = {{agent_->fd(), POLLIN, 0},
                       {attempts_->signals().fd(), POLLIN, 0},
                       {console_.out().wants_to_write() ? console_.out().fd() : -1, POLLOUT, 0},
-                      {console_.err().wants_to_write() ? console_.err().fd() : -1, POLLOUT, 0}};
+                      {console_.err().wants_to_write() ? console_.err().fd() : -1, POLLOUT, 0},
+                      {job_.control->fd(), POLLIN, 0}};
     const Deadline look = Deadline::after(kLeaseLook);
     const Deadline& deadline = give_up_ && give_up_->remaining() < look.remaining() ? *give_up_ : look;
     if (!pending_) ::poll(waits, std::size(waits), deadline.poll_timeout_ms());
     if (!pending_) look_at_the_lease();
+    job_.control->serve();
     console_.flush();
     while (const auto signal = attempts_->signals().next()) take_signal(*signal);
     if (give_up_ && give_up_->expired()) exit_code_ = 128 + signal_;
@@ -108,6 +110,7 @@ class NodesRun final : private OtherNodes {
     // Once workers have run, the other nodes' may need their time to end.
     if (round_ < 0) give_up_ = Deadline::after(kSignalPatience);
     console_.say("got " + signal_name(signal) + ": the job is ended");
+    job_.events->signal(signal);
     agent_->say(rendezvous::Signalled{signal});
   }
 
@@ -157,6 +160,7 @@ class NodesRun final : private OtherNodes {
   }
 
   void on(const rendezvous::Start& event) {
+    if (round_ >= 0) job_.events->restart(event.restart_count, job_.options.max_restarts);
     if (round_ >= 0 && restarts_ != event.restart_count)
       console_.say(fmt::format("restarting all workers: restart {} of {}", event.restart_count,
                                job_.options.max_restarts));
@@ -290,6 +294,7 @@ class NodesRun final : private OtherNodes {
   }
 
   void print(const Failure& failure) const {
+    job_.events->failure(failure);
     const bool calm = failure.kind == Failure::Kind::signal || failure.kind == Failure::Kind::requeue;
     for (const std::string& line : failure.lines) calm ? console_.say(line) : console_.complain(line);
   }

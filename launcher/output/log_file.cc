@@ -71,7 +71,7 @@ struct LogFile::Queue {
   std::size_t in_flight = 0;  // with the thread
   TimePoint progress_at;
   Losses losses;
-  bool started = false, closing = false;
+  bool started = false, closing = false, torn = false;
 };
 
 void LogFile::Queue::run() {
@@ -87,6 +87,7 @@ void LogFile::Queue::run() {
 
 void LogFile::Queue::write(std::string_view bytes, std::unique_lock<std::mutex>& lock) {
   in_flight = bytes.size();
+  bool some = false;
   while (in_flight > 0 && !closing) {
     lock.unlock();
     ssize_t done = ::write(fd.get(), bytes.data(), bytes.size());
@@ -99,11 +100,14 @@ void LogFile::Queue::write(std::string_view bytes, std::unique_lock<std::mutex>&
     if (error == EAGAIN || error == EINTR) continue;
     if (error != 0) {
       losses.failed(error, in_flight);
+      torn = torn || some;
       in_flight = 0;
     } else {
       losses.worked();
+      some = true;
       bytes.remove_prefix(static_cast<std::size_t>(done));
       in_flight = bytes.size();
+      torn = torn && in_flight > 0;
       progress_at = clock->now();
     }
     changed.notify_all();
@@ -167,6 +171,11 @@ bool LogFile::settle(const Deadline& deadline) const {
   while (!settled() && !deadline.expired())
     queue.changed.wait_for(lock, std::min<Duration>(deadline.remaining(), std::chrono::milliseconds(100)));
   return settled();
+}
+
+bool LogFile::torn() const {
+  const std::lock_guard lock(queue_->mutex);
+  return queue_->torn;
 }
 
 void LogFile::give_up() {

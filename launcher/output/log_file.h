@@ -34,6 +34,8 @@ class LogFile {
   bool full() const;
   /// Waits until all is written or the file has stalled; false when the deadline passes first.
   bool settle(const Deadline& deadline) const;
+  /// What was written last ends in the middle of what was appended: the rest was dropped.
+  bool torn() const;
   /// Nothing more will come; what is not written is dropped.
   void give_up();
   /// What people should know since the last call; see Losses.

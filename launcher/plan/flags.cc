@@ -12,8 +12,13 @@ constexpr OptionSpec kOptions[] = {
 };
 
 constexpr std::string_view kUsage =
-    "usage: dtrain-launch [OPTIONS] [PROGRAM [ITS ARGUMENTS]]\n\n"
+    "usage: dtrain-launch [OPTIONS] [PROGRAM [ITS ARGUMENTS]]\n"
+    "       dtrain-launch status|stop|save|stacks [JOB]\n\n"
     "Starts one worker per GPU (or CPU slot) and supervises them until all exit.\n\n"
+    "  status     show a running job: steps, rate, and each worker of this node\n"
+    "  stop       end a running job as SIGTERM does; dtrain programs save first\n"
+    "  save       ask the workers of a running job for a checkpoint\n"
+    "  stacks     print what the workers of this node are doing, with their stacks\n\n"
     "PROGRAM is the built-in dtrain (when left out: dtrain train), a .py file, a\n"
     "module with -m, or any executable. Everything from PROGRAM on belongs to it.\n"
     "Options can be spelled with dashes or underscores, set as DTRAIN_<OPTION> in\n"

@@ -10,6 +10,7 @@
 
 #include "cluster/detect/gpus.h"
 #include "runtime/base/error.h"
+#include "runtime/base/files/worker_status.h"
 #include "runtime/base/files/write_permit.h"
 #include "runtime/base/options.h"
 
@@ -315,6 +316,8 @@ Environment attempt_environment(const Plan& plan, const WorkerPlan& worker, cons
   if (plan.program.uses_dtrain) e["DTRAIN_LAUNCH_TIME_NS"] = std::to_string(attempt.launch_time_ns);
   if (plan.program.uses_dtrain && attempt.store_fd >= 0 && worker.rank == 0)
     e["DTRAIN_STORE_FD"] = std::to_string(attempt.store_fd);
+  if (plan.program.uses_dtrain && attempt.status_fd >= 0)
+    e[kStatusVariable] = StatusPage::variable(attempt.status_fd, worker.local_rank);
   if (plan.program.uses_dtrain && attempt.lease_fd >= 0) e[kLeaseVariable] = std::to_string(attempt.lease_fd);
   return e;
 }

@@ -70,6 +70,7 @@ struct Attempt {
   std::string error_folder;  ///< holds one error file for each rank, and its word that it is saving
   std::string token;         ///< for the built-in program; empty otherwise
   int store_fd = -1;         ///< listening socket for local rank 0 of node 0, -1: none
+  int status_fd = -1;        ///< where workers say what they do, by local rank (StatusPage); -1: nowhere
   int lease_fd = -1;         ///< by which workers see the node's lease, -1: it has none
   /// When the launcher started, in nanoseconds since 1970: equal in every attempt, it tells a group that is
   /// started again which run it belongs to, and lets workers say how long the start took.

@@ -120,6 +120,17 @@ std::string Attempts::make_scratch(int number) const {
   return "";
 }
 
+// Workers run without one, and only nobody sees at which step they are.
+std::optional<StatusPage> Attempts::make_status_page(const Plan& plan) const {
+  if (!plan.program.uses_dtrain) return std::nullopt;
+  try {
+    return std::optional<StatusPage>(std::in_place, static_cast<int>(plan.workers.size()));
+  } catch (const SystemError& error) {
+    console_.complain(std::string("the steps of the workers cannot be shown: ") + error.what());
+    return std::nullopt;
+  }
+}
+
 GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort master, OtherNodes* others) {
   Attempt attempt;
   attempt.restart_count = start.restart_count;
@@ -140,9 +151,8 @@ GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort maste
   settings.hang = job_.options.hang;
   settings.passthrough = job_.options.passthrough;
   settings.log_folder = log_root_ + "/attempt_" + std::to_string(start.restart_count);
-  settings.log_mark =
-      mark_of_job(job_.options.run_id.empty() ? made_run_id(start.launch_time_ns) : job_.options.run_id,
-                  start.launch_time_ns);
+  const std::string run_id = run_id_of(job_, start.launch_time_ns);
+  settings.log_mark = mark_of_job(run_id, start.launch_time_ns);
   settings.stdout_filters = job_.options.stdout_filters;
   settings.stderr_filters = job_.options.stderr_filters;
   for (const std::string& folder : {scratch_, memory_.path()}) {
@@ -150,6 +160,16 @@ GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort maste
   }
   settings.title = job_.title;
   settings.others = others;
+  settings.events = job_.events;
+  const std::optional<StatusPage> status = make_status_page(plan);
+  if (status) {
+    settings.status = &*status;
+    attempt.status_fd = status->fd();
+  }
+  settings.control = job_.control;
+  const JobEvents::Start event{run_id, start.number, start.restart_count};
+  job_.control->start(plan, event);
+  job_.events->start(plan, event, attempt.master_port);
   return GroupRun(plan, attempt, job_.environment, settings, signals_, console_, std::move(master.socket))
       .run();
 }
@@ -158,6 +178,7 @@ void Attempts::report(const GroupResult& result) {
   if (result.signal && !result.failure) console_.say("the job was ended by " + signal_name(*result.signal));
   for (const std::string& line : troubles(result)) console_.complain(line);
   if (!result.failure) return;
+  job_.events->failure(*result.failure);
   for (const std::string& line : result.failure->lines) console_.complain(line);
 }
 

@@ -74,6 +74,7 @@ class Attempts {
   std::string find_scratch();
   std::string find_log_root();
   std::string make_scratch(int number) const;
+  std::optional<StatusPage> make_status_page(const Plan& plan) const;
 
   const Job& job_;
   Console& console_;

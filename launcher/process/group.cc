@@ -21,6 +21,8 @@ namespace {
 
 // Whether a log file takes more.
 constexpr std::chrono::milliseconds kLookAgain{20};
+// Whether all workers have met.
+constexpr std::chrono::milliseconds kFirstLook{5}, kLastLook{250};
 constexpr std::size_t kReadLimit = std::size_t{256} << 10;  // of one stream in one round
 
 }  // namespace
@@ -36,7 +38,9 @@ GroupRun::GroupRun(const Plan& plan, const Attempt& attempt, const Environment& 
       clock_(clock),
       workers_(plan, attempt, settings, console, clock),
       supervisor_(static_cast<int>(plan.workers.size()), settings.policy),
-      hang_(settings.hang, plan, environment, console, clock) {
+      hang_(settings.hang, plan, environment, console, clock),
+      began_(clock.now()) {
+  if (settings.events->on() && settings.status != nullptr) ready_look_ = began_;
   WorkerGroup group;
   group.inherited = signals.inherited();
   group.scratch_folders = settings.scratch_folders;
@@ -46,6 +50,7 @@ GroupRun::GroupRun(const Plan& plan, const Attempt& attempt, const Environment& 
   subreaper_ = start_subreaper(group);
   store_socket.reset();  // rank 0 has it; were ours open, its peers could connect to nobody once it has died
   workers_.started();
+  settings.control->run_workers(*this);
 }
 
 GroupResult GroupRun::run() {
@@ -84,7 +89,8 @@ std::optional<Duration> GroupRun::longest_wait() const {
     if (deadline) first = std::min(first.value_or(*deadline), *deadline);
   };
   if (held_back) add(clock_.now() + kLookAgain);
-  for (const auto& deadline : {supervisor_.deadline(), supervisor_.return_due(), hang_.deadline()})
+  for (const auto& deadline :
+       {supervisor_.deadline(), supervisor_.return_due(), hang_.deadline(), ready_look_})
     add(deadline);
   for (const Workers::Worker& worker : workers_) {
     add(worker.out.deadline());
@@ -98,7 +104,8 @@ void GroupRun::wait_for_news() {
   std::vector<pollfd> waits{{subreaper_.socket.get(), POLLIN, 0},
                             {signals_.fd(), POLLIN, 0},
                             {settings_.others != nullptr ? settings_.others->fd() : -1, POLLIN, 0},
-                            {hang_.fd(), POLLIN, 0}};
+                            {hang_.fd(), POLLIN, 0},
+                            {settings_.control->fd(), POLLIN, 0}};
   for (const Sink* sink : {&console_.out(), &console_.err()}) {
     waits.push_back({sink->wants_to_write() ? sink->fd() : -1, POLLOUT, 0});
   }
@@ -116,6 +123,7 @@ void GroupRun::wait_for_news() {
     throw SystemError("ppoll in the launcher's loop", errno);
   continue_if_stopped(subreaper_.pid);
   if (waits[3].revents != 0) hang_.print();
+  if (waits[4].revents != 0) settings_.control->serve();
   read_output(std::span(waits).last(2 * workers_.size()));
   console_.flush();
 }
@@ -153,6 +161,7 @@ void GroupRun::take_stop_signal(int signal) {
     console_.say("got " + signal_name(signal) + ": forwarded to the workers; a second one kills them");
     passed_on_.insert(signal);
   }
+  settings_.events->signal(signal);
   carry_out(command);
   if (settings_.others != nullptr) settings_.others->signalled(signal);
 }
@@ -231,6 +240,7 @@ void GroupRun::take_event(const Event& event) {
       worker.pid = static_cast<pid_t>(event.value);
       worker.gone = false;
       supervisor_.on_return(event.worker);
+      settings_.events->worker_start(plan_.workers[static_cast<std::size_t>(event.worker)], worker.pid);
       return hang_.on_start(event.worker, worker.pid);
     case Event::Kind::exec_failed:
       worker.exec_error = static_cast<int>(event.value);
@@ -288,8 +298,12 @@ void GroupRun::take_event_of_group(const Event& event) {
 }
 
 void GroupRun::take_end(int local_rank, const Event& event) {
-  workers_[static_cast<std::size_t>(local_rank)].max_rss_kib = static_cast<long>(event.detail);
+  Workers::Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
+  worker.max_rss_kib = static_cast<long>(event.detail);
   hang_.on_exit(local_rank);
+  const std::string& log = worker.err.file_path().empty() ? worker.out.file_path() : worker.err.file_path();
+  settings_.events->worker_exit(plan_.workers[static_cast<std::size_t>(local_rank)], worker.pid,
+                                static_cast<int>(event.value), worker.max_rss_kib, log);
   carry_out(supervisor_.on_exit(local_rank, static_cast<int>(event.value), clock_.now(),
                                 workers_.is_needed(local_rank)));
   tell_loss(local_rank);
@@ -323,8 +337,28 @@ void GroupRun::tell_loss(int local_rank) {
                     signal_name(code - 128) + "; the others continue as long as they can");
 }
 
+// A worker that has met the others says so in memory, where only a look finds it: at once, then less and
+// less often.
+void GroupRun::look_whether_ready() {
+  const TimePoint now = clock_.now();
+  if (!ready_look_ || now < *ready_look_) return;
+  const auto has_met = [&](int local_rank) {
+    const auto status = settings_.status->slot(local_rank).read();
+    return status && status->state != WorkerState::starting;
+  };
+  for (int local_rank = 0; local_rank < static_cast<int>(workers_.size()); ++local_rank) {
+    if (has_met(local_rank)) continue;
+    ready_look_ = now + std::clamp<Duration>((now - began_) / 8, kFirstLook, kLastLook);
+    return;
+  }
+  ready_look_.reset();
+  settings_.events->ready(now - began_);
+}
+
 void GroupRun::keep_time() {
   const TimePoint now = clock_.now();
+  look_whether_ready();
+  if (const auto news = settings_.events->take_news()) console_.complain(*news);
   const bool due = supervisor_.deadline() && now >= *supervisor_.deadline();
   if (due) carry_out(supervisor_.on_time(now, workers_.saving_rank().has_value()));
   hang_.keep_time();

@@ -18,18 +18,28 @@
 
 namespace dtrain::launcher {
 
-class GroupRun {
+class GroupRun final : private RunningWorkers {
  public:
   /// Opens pipes and log files and starts the workers. All references must outlive the run. `store_socket` is
   /// handed to rank 0 (see Attempt) and closed here. Throws SystemError; then nothing is left running.
   GroupRun(const Plan& plan, const Attempt& attempt, const Environment& environment,
            const GroupSettings& settings, Signals& signals, Console& console, UniqueFd store_socket,
            const Clock& clock = steady_clock());
+  ~GroupRun() { settings_.control->end_of_workers(); }
+  GroupRun(const GroupRun&) = delete;
+  GroupRun& operator=(const GroupRun&) = delete;
 
   /// Watches until all have ended.
   GroupResult run();
 
  private:
+  // As the control sees them.
+  void describe(JobStatus& job) override;
+  std::string ask_for_checkpoint() override;
+  HangQuestion question_about_all() override { return hang_.question_about_all(); }
+  WorkerJobStatus status_of(std::size_t local_rank, const std::optional<Usage>& usage) const;
+  ProcessState state_of(std::size_t local_rank) const;
+
   void wait_for_news();
   void take_signals();
   void take_stop_signal(int signal);
@@ -52,6 +62,7 @@ class GroupRun {
   void subreaper_has_ended();
   void give_up();
   void pass_on(int signal);
+  void look_whether_ready();
 
   const Plan& plan_;
   const Attempt& attempt_;
@@ -71,6 +82,8 @@ class GroupRun {
   std::optional<int> subreaper_error_;
   std::vector<std::string> stuck_;
   Leftovers leftovers_;
+  const TimePoint began_;
+  std::optional<TimePoint> ready_look_;  // empty: all have met, or nobody wants to know
 };
 
 }  // namespace dtrain::launcher

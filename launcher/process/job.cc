@@ -11,6 +11,10 @@ std::int64_t now_in_ns() {
   return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+std::string run_id_of(const Job& job, std::int64_t launch_time_ns) {
+  return job.options.run_id.empty() ? made_run_id(launch_time_ns) : job.options.run_id;
+}
+
 int run_job(const Job& job, Console& console) {
   Attempts attempts(job, console);
   const NodeShare share = equal_share(job.placement, count_workers(job.options, job.hardware));
@@ -25,6 +29,7 @@ int run_job(const Job& job, Console& console) {
     const bool again = result.failure && !result.signal && result.stuck.empty() &&
                        start.restart_count < job.options.max_restarts;
     if (!again) return Attempts::exit_code(result);
+    job.events->restart(start.restart_count + 1, job.options.max_restarts);
     console.say("restarting the group: restart " + std::to_string(start.restart_count + 1) + " of " +
                 std::to_string(job.options.max_restarts));
   }

@@ -65,6 +65,8 @@ class Supervisor {
   std::optional<TimePoint> deadline() const { return deadline_; }
 
   int running() const { return running_; }
+  /// The workers have been asked to end, by whatever it was.
+  bool is_ending() const { return ending_ || signal_; }
   const std::vector<std::optional<WorkerEnd>>& ends() const { return ends_; }
   /// The worker whose failure explains the others' as far as is known; empty when none failed by itself.
   std::optional<int> root_cause() const;

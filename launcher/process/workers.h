@@ -9,13 +9,16 @@
 #include <string>
 #include <vector>
 
+#include "launcher/control/job_control.h"
 #include "launcher/output/capture.h"
+#include "launcher/output/job_events.h"
 #include "launcher/output/report.h"
 #include "launcher/plan/plan.h"
 #include "launcher/process/other_nodes.h"
 #include "launcher/process/supervisor.h"
 #include "launcher/subreaper/spawn.h"
 #include "launcher/watch/hang_watch.h"
+#include "runtime/base/files/worker_status.h"
 
 namespace dtrain::launcher {
 
@@ -29,6 +32,9 @@ struct GroupSettings {
   std::vector<std::string> scratch_folders;  ///< removed by the subreaper when the launcher is killed
   std::span<char> title;
   OtherNodes* others = nullptr;  ///< nullptr: there are none, and no lease
+  JobEvents* events = nullptr;   ///< never nullptr while workers run, nor is `control`
+  JobControl* control = nullptr;
+  const StatusPage* status = nullptr;  ///< nullptr: the workers say nothing of themselves
 };
 
 class Workers {
@@ -47,6 +53,7 @@ class Workers {
           const Clock& clock);
 
   Worker& operator[](std::size_t local_rank) { return all_[local_rank]; }
+  const Worker& operator[](std::size_t local_rank) const { return all_[local_rank]; }
   std::size_t size() const { return all_.size(); }
   auto begin() { return all_.begin(); }
   auto end() { return all_.end(); }

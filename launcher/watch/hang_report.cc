@@ -29,6 +29,7 @@ std::string in_seconds(Duration time) {
 }
 
 std::string headline(const HangQuestion& question) {
+  if (question.asked) return "hang: what the workers here are doing:";
   std::string ranks;
   int count = 0;
   for (const HungWorker& worker : question.workers) {
@@ -57,9 +58,11 @@ std::string line_of(const HungWorker& worker) {
   const std::string printed = progress.since_line
                                   ? fmt::format("last output {} s ago", in_seconds(*progress.since_line))
                                   : "no output yet";
-  return fmt::format("hang:   rank {} (pid {}): {}, uses {:.2f} cores, {}; {}", worker.rank, worker.pid,
-                     worker.hangs ? fmt::format("idle for {} s", in_seconds(progress.idle)) : "running",
-                     progress.cpu_share, printed, text_of_threads(worker.pid));
+  const std::string uses =
+      progress.cpu_share ? fmt::format("uses {:.2f} cores, ", *progress.cpu_share) : std::string();
+  return fmt::format("hang:   rank {} (pid {}): {}, {}{}; {}", worker.rank, worker.pid,
+                     worker.hangs ? fmt::format("idle for {} s", in_seconds(progress.idle)) : "running", uses,
+                     printed, text_of_threads(worker.pid));
 }
 
 void add_indented(std::vector<std::string>& lines, const std::string& heading,

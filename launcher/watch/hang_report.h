@@ -25,6 +25,7 @@ struct HangQuestion {
   Duration timeout{};
   bool stacks = false;
   std::string nccl_monitor;  ///< "host:port"; empty: NCCL is not asked
+  bool asked = false;        ///< somebody wants to know, whether or not a worker hangs
 };
 
 /// The report's lines. Blocks at most some 10 s a worker and a minute in all, unless /proc itself hangs.

@@ -4,7 +4,6 @@
 
 #include "launcher/output/lines.h"
 #include "launcher/watch/nccl_status.h"
-#include "launcher/watch/process_facts.h"
 #include "runtime/base/environment.h"
 
 namespace dtrain::launcher {
@@ -52,6 +51,12 @@ void HangWatch::keep_time() {
 void HangWatch::print() {
   for (const std::string& line : report_->take()) console_.complain(escape_controls(line));
   report_.reset();
+}
+
+HangQuestion HangWatch::question_about_all() const {
+  HangQuestion all = question(clock_.now());
+  all.stacks = all.asked = true;
+  return all;
 }
 
 HangQuestion HangWatch::question(TimePoint now) const {

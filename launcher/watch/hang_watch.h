@@ -9,6 +9,7 @@
 #include "launcher/output/console.h"
 #include "launcher/plan/plan.h"
 #include "launcher/watch/hang_report.h"
+#include "launcher/watch/process_facts.h"
 #include "launcher/watch/progress.h"
 
 namespace dtrain::launcher {
@@ -31,6 +32,11 @@ class HangWatch {
   void keep_time();
   /// fd() is readable: prints the report.
   void print();
+  /// What to ask of all workers for somebody who wants to know now, with their stacks.
+  HangQuestion question_about_all() const;
+  bool hangs(int local_rank) const { return progress_.hangs(local_rank, clock_.now()); }
+  /// As usage_of(), by local rank.
+  std::vector<std::optional<Usage>> usage() const { return usage_of(pids_); }
 
  private:
   HangQuestion question(TimePoint now) const;

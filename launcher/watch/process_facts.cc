@@ -58,6 +58,14 @@ std::uint64_t io_bytes(const std::string& folder) {
   return total;
 }
 
+/// 0 where it may not be read.
+std::uint64_t resident_bytes(const std::string& folder) {
+  std::ifstream file(folder + "/statm");
+  std::uint64_t size = 0, resident = 0;
+  file >> size >> resident;
+  return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
 struct CallName {
   long number;
   const char* name;
@@ -144,6 +152,7 @@ std::vector<std::optional<Usage>> usage_of(const std::vector<pid_t>& roots) {
     if (!usage[worker]) usage[worker] = Usage{};
     usage[worker]->cpu_seconds += *cpu;
     usage[worker]->io_bytes += io_bytes(folder);
+    usage[worker]->resident_bytes += resident_bytes(folder);
   };
   for (const Process& process : descendants()) {
     auto found = owner.find(process.pid);

@@ -44,7 +44,7 @@ bool ProgressWatch::got_on(Worker& worker, const std::optional<Usage>& usage, Ti
   // A child that has ended takes what it used along: that is no work, and no less than none.
   worker.cpu_share = std::max(0.0, usage->cpu_seconds - before->cpu_seconds) / seconds;
   const std::uint64_t bytes = usage->io_bytes - std::min(usage->io_bytes, before->io_bytes);
-  return worker.cpu_share >= kIdleShare ||
+  return *worker.cpu_share >= kIdleShare ||
          static_cast<double>(bytes) >= static_cast<double>(kIdleBytesPerSecond) * seconds;
 }
 

@@ -13,14 +13,15 @@ namespace dtrain::launcher {
 /// What a worker and all below it have used since they started.
 struct Usage {
   double cpu_seconds = 0;
-  std::uint64_t io_bytes = 0;  ///< read and written, in files and pipes
+  std::uint64_t io_bytes = 0;        ///< read and written, in files and pipes
+  std::uint64_t resident_bytes = 0;  ///< now; what processes share is counted in each of them
 };
 
 /// A worker at the moment of a report.
 struct WorkerProgress {
   Duration idle{};                     ///< since it last got on
   std::optional<Duration> since_line;  ///< since its last output; empty: there was none
-  double cpu_share = 0;                ///< cores used between the last two looks
+  std::optional<double> cpu_share;     ///< cores used between the last two looks; empty: there were none
 };
 
 class ProgressWatch {
@@ -58,7 +59,7 @@ class ProgressWatch {
     TimePoint active{};  ///< when it was last seen to get on
     std::optional<TimePoint> line;
     std::optional<Usage> usage;
-    double cpu_share = 0;
+    std::optional<double> cpu_share;
   };
 
   bool got_on(Worker& worker, const std::optional<Usage>& usage, TimePoint now) const;

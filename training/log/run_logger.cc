@@ -105,6 +105,7 @@ void RunLogger::begin(const RunProgress& at) {
   rate_since_ = epoch_since_ = steady_clock().now();
   epoch_whole_ = at.position == 0;
   context_.clock = StepClock();
+  clock_total_ = clock_own_ = {};
 }
 
 void RunLogger::step(StepReport report, const RunProgress& at) {
@@ -135,7 +136,49 @@ void RunLogger::step(StepReport report, const RunProgress& at) {
   }
   if (report.ends_epoch) end_epoch(record, now);
   context_.clock.lap(Phase::other);
+  tell_status(record, at);
   context_.clock.finish_step();
+}
+
+// For the launcher, of every rank.
+void RunLogger::tell_status(const StepRecord& record, const RunProgress& at) {
+  if (context_.status == nullptr) return;
+  constexpr double kNewest = 0.1;  // the weight of a step in the average
+  const StepClock& clock = context_.clock;
+  Duration own{};
+  for (const Phase phase : {Phase::data, Phase::forward, Phase::backward, Phase::optimizer})
+    own += clock.spent(phase);
+  const auto seconds = [](Duration time) { return std::chrono::duration<double>(time).count(); };
+  const double step = seconds(clock.total() - std::exchange(clock_total_, clock.total()));
+  const double mine = seconds(own - std::exchange(clock_own_, own));
+  // The first steps set up what later ones reuse.
+  const auto average = [settled = clock.steps() >= 3](double& of, double newest) {
+    of = settled ? of + kNewest * (newest - of) : newest;
+  };
+  context_.status->update([&](WorkerStatus& status) {
+    if (status.state == WorkerState::joined) status.state = WorkerState::training;
+    status.step = record.step;
+    status.total_steps = at.total_steps;
+    status.epoch = record.epoch;
+    status.loss = record.loss;
+    status.samples_per_second = record.samples_per_second;
+    average(status.step_seconds, step);
+    // Where the host runs ahead it waits for nobody, and times no phase.
+    if (!context_.device.runs_ahead()) average(status.own_seconds, mine);
+  });
+}
+
+void RunLogger::state(WorkerState state) {
+  if (context_.status != nullptr)
+    context_.status->update([state](WorkerStatus& status) { status.state = state; });
+}
+
+void RunLogger::durable(std::optional<std::int64_t> step) {
+  if (!step || std::exchange(durable_step_, *step) == *step || context_.status == nullptr) return;
+  context_.status->update([step](WorkerStatus& status) {
+    status.checkpoint_step = *step;
+    ++status.checkpoints;
+  });
 }
 
 void RunLogger::post_progress(const StepRecord& record, const RunProgress& at) {
@@ -231,6 +274,7 @@ std::string RunLogger::epoch_line(std::int64_t epoch, const std::string& tests) 
 
 void RunLogger::evaluation(const Evaluation& evaluation, const Task& task, const RunProgress& at) {
   evaluation_ = evaluation;
+  state(WorkerState::training);
   if (sinks_) post_evaluation(evaluation, at);
   if (sinks_ && evaluation.confusion) post_confusion(*evaluation.confusion, task, at);
   rate_since_ = epoch_since_ = steady_clock().now();

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "runtime/base/files/background_writer.h"
+#include "runtime/base/files/worker_status.h"
 #include "runtime/base/files/write_permit.h"
 #include "runtime/metrics/run_directory.h"
 #include "runtime/metrics/step_clock.h"
@@ -33,7 +34,8 @@ struct RunLoggerContext {
   WorkerLog& log;
   SpanRecorder* spans;  ///< may be null
   int rank = 0, world_size = 1;
-  WritePermit permit = {};  ///< without it nothing is written
+  WritePermit permit = {};           ///< without it nothing is written
+  StatusReporter* status = nullptr;  ///< null: nobody asks
 };
 
 /// One rank's. Used by the training thread.
@@ -85,6 +87,10 @@ class RunLogger {
   /// Makes what was told so far durable, or gives up waiting: before a checkpoint is written, which should
   /// not be ahead of it. From any thread.
   void sync();
+  /// What this rank does now, for its launcher.
+  void state(WorkerState state);
+  /// Of the newest checkpoint that is durable, where this rank makes them.
+  void durable(std::optional<std::int64_t> step);
   /// How late the updates of all ranks were, for the summary.
   void delays(const std::optional<UpdateDelays>& delays) { delays_ = delays; }
   /// Shown by rank 0.
@@ -116,6 +122,7 @@ class RunLogger {
   void post_evaluation(const Evaluation& evaluation, const RunProgress& at);
   void post_confusion(const Confusion& confusion, const Task& task, const RunProgress& at);
   void note_first_step();
+  void tell_status(const StepRecord& record, const RunProgress& at);
   void dump_batch(std::int64_t step, double loss, std::optional<double> median, const RunProgress& at);
   void end_epoch(const StepRecord& last, TimePoint now);
   std::string epoch_line(std::int64_t epoch, const std::string& tests);
@@ -136,6 +143,8 @@ class RunLogger {
   bool epoch_whole_ = true;  ///< this start trains all of the current epoch
   std::int64_t rate_samples_ = 0, samples_done_ = 0;
   double samples_per_second_ = 0, last_loss_ = 0;
+  std::int64_t durable_step_ = -1;        ///< that the launcher knows of
+  Duration clock_total_{}, clock_own_{};  ///< of the clock at the step before
   std::optional<double> seconds_to_first_step_;
   std::optional<Evaluation> evaluation_;
   BestEvaluation best_;

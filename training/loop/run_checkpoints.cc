@@ -131,12 +131,21 @@ CheckpointSaverOptions RunCheckpoints::saver_options(std::function<void()> befor
   }
   // A launcher that has to stop this process waits for the write while the file is there.
   const std::string mark = variable_or(env_.environment, "DTRAIN_SAVING_FILE", "");
-  options.begin_write = [mark, before_write = std::move(before_write)] {
+  const auto begun = std::make_shared<TimePoint>();
+  options.begin_write = [mark, begun, before_write = std::move(before_write), status = env_.status] {
     if (!mark.empty()) UniqueFd(::open(mark.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    *begun = steady_clock().now();
+    if (status != nullptr) status->update([](WorkerStatus& now) { now.saving = true; });
     before_write();
   };
-  options.end_write = [mark] {
+  options.end_write = [mark, begun, status = env_.status] {
     if (!mark.empty()) ::unlink(mark.c_str());
+    if (status == nullptr) return;
+    const double seconds = std::chrono::duration<double>(steady_clock().now() - *begun).count();
+    status->update([seconds](WorkerStatus& now) {
+      now.saving = false;
+      now.checkpoint_seconds = seconds;
+    });
   };
   return options;
 }

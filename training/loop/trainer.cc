@@ -14,7 +14,6 @@
 #include "training/log/run_records.h"
 #include "training/start/introduce.h"
 #include "training/start/same_data.h"
-#include "training/start/unused_gpus.h"
 
 namespace dtrain {
 namespace {
@@ -52,7 +51,7 @@ Trainer::Trainer(const TrainConfig& config, const TrainerEnvironment& environmen
     : config_(config),
       env_(environment),
       logger_({config_, env_.environment, *env_.device, env_.clock, env_.log, env_.tracer.spans(),
-               env_.communicator.rank(), env_.communicator.size(), env_.permit}),
+               env_.communicator.rank(), env_.communicator.size(), env_.permit, env_.status}),
       data_(config_, env_.task, env_.strategy.share(), env_.device, env_.log, env_.tracer.spans()),
       schedule_(config_, env_.options, data_.train().size(), env_.task.lr_factor()),
       monitor_(config_),
@@ -165,16 +164,8 @@ void Trainer::open_logs() {
                     fmt::format("rank {} of {}, pid {}, {}, backend {}{}{}", env_.communicator.rank(),
                                 env_.communicator.size(), ::getpid(), env_.device->name(),
                                 env_.communicator.backend(), way.empty() ? "" : ", all-reduce ", way));
-  for (const std::string& note : initial_.notes) logger_.message(note);
-  if (const auto decay = config_.optimizer.average_decay)
-    logger_.message(fmt::format("evaluating averaged weights (--ema {:g})", *decay));
-  if (env_.device->is_emulated()) {
-    logger_.message(
-        fmt::format("device {}: software that emulates a GPU; its speed says nothing about a real one",
-                    env_.device->name()));
-  }
-  if (config_.device != "auto" || !config_.devices.empty()) return;
-  if (const std::string why = why_no_gpu(*env_.device, env_.environment); !why.empty()) logger_.message(why);
+  for (const std::string& note : notes_of(config_, initial_, *env_.device, env_.environment))
+    logger_.message(note);
 }
 
 // All ranks' times are counted from rank 0's this moment, as far as the machines' clocks agree.
@@ -247,11 +238,10 @@ bool Trainer::train_epoch() {
     take_reports(ahead ? kStepsAhead : 0);
     if (progress_.step == 1 && is_root()) show_fed();
     checkpoints_.saver().poll();
+    logger_.durable(checkpoints_.saver().durable_step());
     watch_over_peers();
     if (config_.sample_every > 0 && progress_.step % config_.sample_every == 0) show();
-    const auto every = config_.checkpoint_every.value_or(0);
-    const bool due = every > 0 && progress_.step % every == 0;
-    if ((due || std::exchange(save_requested_, false)) && progress_.position < size) save_checkpoint();
+    if (save_due() && progress_.position < size) save_checkpoint();
     if (progress_.position < size) save_snapshot();
     if (stop_requested_) return false;
   }
@@ -267,9 +257,8 @@ void Trainer::end_epoch() {
   ++progress_.epoch;
   progress_.position = 0;
   save_snapshot();
-  const auto every = config_.checkpoint_every.value_or(1);
   if (is_best) checkpoints_.saver().drain();  // the best is not postponed
-  if (is_best || !config_.checkpoint_every || (every > 0 && progress_.step % every == 0)) save_checkpoint();
+  if (is_best || !config_.checkpoint_every || save_due()) save_checkpoint();
 }
 
 void Trainer::step() {
@@ -279,15 +268,17 @@ void Trainer::step() {
   env_.tracer.begin_step(number);
   const SpanScope span(env_.tracer.spans(), name, "step");
   const std::int64_t next = data_.sampler().next(progress_.position);
-  const StepPlan plan{.report = {.record = {.step = number,
-                                            .epoch = progress_.epoch,
-                                            .lr = schedule_.set(env_.strategy.optimizers(), progress_)},
-                                 .samples = data_.sampler().samples_at(progress_.position),
-                                 .ends_epoch = next >= data_.train().size()},
-                      .passes = data_.passes_at(progress_.position),
-                      .full = data_.full_at(progress_.position),
-                      .stop = env_.stop_signal.received() != 0,
-                      .save = !env_.strategy.sync_state_alters_steps() && checkpoints_.saver().wants_save()};
+  const StepPlan plan{
+      .report = {.record = {.step = number,
+                            .epoch = progress_.epoch,
+                            .lr = schedule_.set(env_.strategy.optimizers(), progress_)},
+                 .samples = data_.sampler().samples_at(progress_.position),
+                 .ends_epoch = next >= data_.train().size()},
+      .passes = data_.passes_at(progress_.position),
+      .full = data_.full_at(progress_.position),
+      .stop = env_.stop_signal.received() != 0,
+      .save = env_.stop_signal.take_save_request() ||
+              (!env_.strategy.sync_state_alters_steps() && checkpoints_.saver().wants_save())};
   engine_.step(plan, [this] {
     const SpanScope waiting(env_.tracer.spans(), "wait for batch", "phase");
     Batch batch = data_.next(deadline());
@@ -362,6 +353,7 @@ std::optional<Evaluation> Trainer::evaluate() {
   if (!env_.strategy.in_step() && !is_root()) return std::nullopt;
   take_reports(0);
   const SpanScope span(env_.tracer.spans(), "evaluation", "phase");
+  logger_.state(WorkerState::evaluating);
   env_.clock.lap(Phase::other);
   const Evaluation found = engine_.evaluate(data_.test(), config_.batch.per_worker);
   divergence_.check(found, progress_);
@@ -387,6 +379,7 @@ void Trainer::show() {
 
 void Trainer::save_checkpoint(bool ends) {
   take_reports(0);  // which throws before a step that went wrong is saved
+  save_requested_ = false;
   const SpanScope span(env_.tracer.spans(), "checkpoint", "phase");
   progress_.saved_step = progress_.step;
   // Where the host runs ahead the group may have died without this rank having waited for it: nothing is
@@ -464,6 +457,7 @@ void Trainer::finish_with_others() {
 
 // Whatever was postponed before, what training ends with is saved.
 void Trainer::save_last() {
+  logger_.state(WorkerState::stopping);
   take_reports(0);
   if (config_.check_replicas > 0) compare_replicas();
   CheckpointSaver& saver = checkpoints_.saver();
@@ -475,6 +469,7 @@ void Trainer::save_last() {
   }
   saver.drain();
   saver.check();
+  logger_.durable(checkpoints_.saver().durable_step());
 }
 
 // Nobody leaves before all is written: srun and mpirun may be set to end all tasks when one goes.

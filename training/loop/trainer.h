@@ -70,6 +70,10 @@ class Trainer {
   void take_ready_reports() noexcept;
   void leave_nothing() noexcept;
 
+  bool save_due() const {
+    const std::int64_t every = config_.checkpoint_every.value_or(0);
+    return save_requested_ || (every > 0 && progress_.step % every == 0);
+  }
   bool is_root() const { return env_.communicator.rank() == 0; }
   Deadline deadline() const { return Deadline::after(config_.collective_timeout); }
   /// While training is set up ranks differ by more than in a step: rank 0 may read a checkpoint.
@@ -90,7 +94,8 @@ class Trainer {
   InitialNetwork initial_;          ///< its network is the strategy's
   std::int64_t went_back_to_ = -1;  ///< the step to which the run went back last
   bool stop_requested_ = false;     ///< some rank was told to stop; known to all at the same place
-  bool save_requested_ = false;     ///< rank 0 can take a checkpoint that was postponed; known likewise
+  bool save_requested_ = false;  ///< rank 0 can take a checkpoint that was postponed, or some rank was asked
+                                 ///< for one; known likewise
 };
 
 }  // namespace dtrain

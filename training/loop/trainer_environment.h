@@ -5,6 +5,7 @@
 
 #include "parallel/strategy.h"
 #include "runtime/base/environment.h"
+#include "runtime/base/files/worker_status.h"
 #include "runtime/base/files/write_permit.h"
 #include "runtime/base/options.h"
 #include "training/log/tracer.h"
@@ -28,6 +29,7 @@ struct TrainerEnvironment {
   StepClock& clock;                  ///< the strategy's too
   WritePermit permit = {};           ///< without it nothing of the run is written, and training ends
   Communicator* dp_group = nullptr;  ///< the workers that hold the same shards of the network; null: all
+  StatusReporter* status = nullptr;  ///< where the launcher sees what this worker does; null: nowhere
 };
 
 }  // namespace dtrain

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "collectives/communicator.h"
 #include "runtime/device/device.h"
@@ -14,5 +15,9 @@ namespace dtrain {
 std::string introduction_of(const TrainConfig& config, const InitialNetwork& initial,
                             const TrainingData& data, const Communicator& communicator, const Device& device,
                             const std::filesystem::path& folder);
+
+/// What else there is to know: what options did to the network, and what is particular about the device.
+std::vector<std::string> notes_of(const TrainConfig& config, const InitialNetwork& initial,
+                                  const Device& device, const Environment& environment);
 
 }  // namespace dtrain

@@ -22,10 +22,12 @@ constexpr auto kCopiesWithin = std::chrono::milliseconds(500);
 StopSignal::StopSignal() {
   ::sigemptyset(&signals_);
   for (const int signal : {SIGTERM, SIGINT, SIGUSR2}) ::sigaddset(&signals_, signal);
-  if (const int error = ::pthread_sigmask(SIG_BLOCK, &signals_, nullptr))
+  sigset_t taken = signals_;
+  ::sigaddset(&taken, SIGUSR1);
+  if (const int error = ::pthread_sigmask(SIG_BLOCK, &taken, nullptr))
     throw SystemError("pthread_sigmask", error);
   signal_fd_.reset(
-      static_cast<int>(check(Sys{::signalfd(-1, &signals_, SFD_CLOEXEC | SFD_NONBLOCK)}, "signalfd")));
+      static_cast<int>(check(Sys{::signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK)}, "signalfd")));
   end_fd_.reset(static_cast<int>(check(Sys{::eventfd(0, EFD_CLOEXEC)}, "eventfd")));
   watcher_ = start_thread("dtrain-signals", [this] { watch(); });
 }
@@ -45,12 +47,15 @@ void StopSignal::watch() noexcept {
     if (ready == 0 && copies.expired()) {
       // This thread now takes a further signal with its default action, which ends the process.
       ::pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
-      wanted[0].fd = -1;
       copies = Deadline::never();
     }
     if (ready <= 0 || wanted[0].revents == 0) continue;
     signalfd_siginfo info{};
     if (::read(signal_fd_.get(), &info, sizeof info) != sizeof info) continue;
+    if (info.ssi_signo == SIGUSR1) {
+      save_asked_.store(true, std::memory_order_relaxed);
+      continue;
+    }
     // A launcher tells all workers. Of anybody else's signal the others may not know, who then wait for this
     // one.
     const bool all_are_told = static_cast<pid_t>(info.ssi_pid) == ::getppid();

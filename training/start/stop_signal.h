@@ -1,6 +1,7 @@
 // Turns SIGTERM, SIGINT and SIGUSR2 into "please stop after this step"; a second one ends the process as if
 // it had never been caught. What comes within half a second of the first counts as a copy of it. Before there
-// are steps to end well, a user's ends it at once, with ExitCode::requeue.
+// are steps to end well, a user's ends it at once, with ExitCode::requeue. SIGUSR1 asks for a checkpoint, as
+// often as it comes.
 #pragma once
 
 #include <signal.h>
@@ -26,13 +27,17 @@ class StopSignal {
   /// The signal that came, or 0. Any thread.
   int received() const noexcept { return received_.load(std::memory_order_relaxed); }
 
+  /// Whether a checkpoint was asked for since the last call. Any thread, of which one hears of it.
+  bool take_save_request() const noexcept { return save_asked_.exchange(false, std::memory_order_relaxed); }
+
  private:
   void watch() noexcept;
 
-  sigset_t signals_{};
+  sigset_t signals_{};  ///< that stop
   UniqueFd signal_fd_, end_fd_;
   std::atomic<bool> deferred_{false};
   std::atomic<int> received_{0};
+  mutable std::atomic<bool> save_asked_{false};
   std::thread watcher_;
 };
 

@@ -172,7 +172,29 @@ TEST(Options, HelpIsForPeopleOrForTheDocumentation) {
             "| **What** | | |\n"
             "| `-q`, `--quiet` |  | say less |\n"
             "| `--poll MS` |  | no effect: nothing is polled |\n");
+  EXPECT_EQ(help({"--help=words"}),
+            "--nodes\t\tN|MIN:MAX\t\thow many; <= 8\n"
+            "--quiet\tq\t\t\tsay less\n"
+            "--help\t\t\t\tthis text\n");
   EXPECT_NE(refusal_of([&] { help({"--help=perhaps"}); }).find("true or false"), std::string::npos);
+}
+
+TEST(Options, AManualPageHasNoTextThatIsARequest) {
+  constexpr OptionSpec kRows[] = {
+      {"max-steps", "How long", "N", "5", ".5 is refused\\", 'n'},
+      {"help", "", "", "", "this text"},
+  };
+  const std::string page = *asked_help(
+      resolve_options("p", kRows, {"--help=man"}, {}),
+      "usage: dtrain data x [options]\n\nDoes a thing. And more.\n\n  an example\n'quoted'\n", kRows);
+  EXPECT_EQ(page,
+            ".TH DTRAIN\\-DATA\\-X 1 \"\" dtrain \"dtrain manual\"\n"
+            ".SH NAME\ndtrain\\-data\\-x \\- Does a thing\n"
+            ".SH SYNOPSIS\n.B dtrain data x [options]\n"
+            ".SH DESCRIPTION\nDoes a thing. And more.\n.PP\n.PP\n.nf\n  an example\n.fi\n\\&'quoted'\n"
+            ".SH OPTIONS\n.SS How long\n"
+            ".TP\n\\fB\\-n\\fR, \\fB\\-\\-max\\-steps\\fR \\fIN\\fR\n\\&.5 is refused\\e [5]\n"
+            ".TP\n\\fB\\-\\-help\\fR\nthis text\n");
 }
 
 // As a table has them that takes another's rows into its middle.

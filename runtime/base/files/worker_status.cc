@@ -1,0 +1,137 @@
+// A sequence lock a slot: readers try again while the number is odd or has changed. All words are atomic, so
+// that a read beside a write is no data race.
+#include "runtime/base/files/worker_status.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <bit>
+#include <new>
+
+#include "runtime/base/check.h"
+#include "runtime/base/error.h"
+#include "runtime/base/options.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::uint64_t kLayout = 0x6474'7261'696e'0001;  // "dtrain", and which fields in which order
+constexpr std::size_t kFields = 14;
+constexpr int kTries = 1000;  // a writer that was killed leaves an odd number
+constexpr int kMostSlots = 1 << 16;
+
+using Values = std::array<std::uint64_t, kFields>;
+
+Values values_of(const WorkerStatus& status) {
+  const auto whole = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+  const auto real = [](double value) { return std::bit_cast<std::uint64_t>(value); };
+  return {kLayout,
+          static_cast<std::uint64_t>(status.state),
+          status.saving ? 1U : 0U,
+          whole(status.step),
+          whole(status.total_steps),
+          whole(status.epoch),
+          real(status.loss),
+          real(status.samples_per_second),
+          real(status.step_seconds),
+          real(status.own_seconds),
+          whole(status.checkpoints),
+          whole(status.checkpoint_step),
+          real(status.checkpoint_seconds),
+          0};
+}
+
+std::optional<WorkerStatus> status_of(const Values& values) {
+  const auto whole = [&](std::size_t i) { return static_cast<std::int64_t>(values[i]); };
+  const auto real = [&](std::size_t i) { return std::bit_cast<double>(values[i]); };
+  if (values[0] != kLayout || values[1] > static_cast<std::uint64_t>(WorkerState::stopping))
+    return std::nullopt;
+  WorkerStatus status;
+  status.state = static_cast<WorkerState>(values[1]);
+  status.saving = values[2] != 0;
+  status.step = whole(3);
+  status.total_steps = whole(4);
+  status.epoch = whole(5);
+  status.loss = real(6);
+  status.samples_per_second = real(7);
+  status.step_seconds = real(8);
+  status.own_seconds = real(9);
+  status.checkpoints = whole(10);
+  status.checkpoint_step = whole(11);
+  status.checkpoint_seconds = real(12);
+  return status;
+}
+
+}  // namespace
+
+// Two cache lines: workers do not write to each other's.
+struct alignas(128) StatusSlot::Words {
+  std::atomic<std::uint64_t> sequence;
+  std::array<std::atomic<std::uint64_t>, kFields> fields;
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "it is shared between processes");
+
+std::string_view name_of(WorkerState state) noexcept {
+  constexpr std::array<std::string_view, 5> kNames = {"starting", "joined", "training", "evaluating",
+                                                      "stopping"};
+  return kNames[static_cast<std::size_t>(state)];
+}
+
+StatusSlot StatusSlot::from(const Environment& environment) {
+  const std::string* text = find_variable(environment, kStatusVariable);
+  if (text == nullptr) return {};
+  const std::size_t colon = text->find(':');
+  const std::int64_t fd = parse_integer(std::string_view(*text).substr(0, colon)).value_or(-1);
+  const std::int64_t slot = colon == text->npos ? -1 : parse_integer(text->substr(colon + 1)).value_or(-1);
+  if (fd < 0 || slot < 0 || slot >= kMostSlots)
+    throw UsageError(fmt::format(
+        "{}: expected a descriptor and a slot such as 7:2, got '{}'; dtrain-launch sets it, do not change it",
+        kStatusVariable, *text));
+  const std::size_t bytes = sizeof(Words) * static_cast<std::size_t>(slot + 1);
+  void* page = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, static_cast<int>(fd), 0);
+  if (page == MAP_FAILED) throw SystemError(fmt::format("mmap of {} {}", kStatusVariable, *text), errno);
+  return StatusSlot(static_cast<Words*>(page)[slot]);
+}
+
+void StatusSlot::write(const WorkerStatus& status) noexcept {
+  if (words_ == nullptr) return;
+  const Values values = values_of(status);
+  const std::uint64_t sequence = words_->sequence.load(std::memory_order_relaxed) | 1;
+  words_->sequence.store(sequence, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < kFields; ++i) words_->fields[i].store(values[i], std::memory_order_release);
+  words_->sequence.store(sequence + 1, std::memory_order_release);
+}
+
+std::optional<WorkerStatus> StatusSlot::read() const noexcept {
+  if (words_ == nullptr) return std::nullopt;
+  Values values{};
+  for (int i = 0; i < kTries; ++i) {
+    const std::uint64_t before = words_->sequence.load(std::memory_order_acquire);
+    for (std::size_t f = 0; f < kFields; ++f) values[f] = words_->fields[f].load(std::memory_order_acquire);
+    const std::uint64_t after = words_->sequence.load(std::memory_order_acquire);
+    if (before == after && before % 2 == 0) break;
+  }
+  return status_of(values);
+}
+
+StatusPage::StatusPage(int workers) : bytes_(sizeof(StatusSlot::Words) * static_cast<std::size_t>(workers)) {
+  memory_.reset(static_cast<int>(check(Sys{::memfd_create("dtrain-status", MFD_CLOEXEC | MFD_ALLOW_SEALING)},
+                                       "memfd_create for the status")));
+  check(Sys{::ftruncate(memory_.get(), static_cast<off_t>(bytes_))}, "ftruncate of the status");
+  // A worker that cut it short would end the launcher by SIGBUS.
+  check(Sys{::fcntl(memory_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)},
+        "seal the status");
+  void* page = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, memory_.get(), 0);
+  if (page == MAP_FAILED) throw SystemError("mmap of the status", errno);
+  slots_ = static_cast<StatusSlot::Words*>(page);  // all zero, which is what new words are
+}
+
+StatusPage::~StatusPage() { ::munmap(slots_, bytes_); }
+
+std::string StatusPage::variable(int fd, int worker) { return fmt::format("{}:{}", fd, worker); }
+
+StatusSlot StatusPage::slot(int worker) const noexcept { return StatusSlot(slots_[worker]); }
+
+}  // namespace dtrain

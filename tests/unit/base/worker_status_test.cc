@@ -1,0 +1,107 @@
+// What workers say of themselves in shared memory, and launchers read.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "runtime/base/error.h"
+#include "runtime/base/files/worker_status.h"
+#include "tests/support/process.h"
+
+namespace dtrain {
+namespace {
+
+Environment variable_of(const StatusPage& page, int worker) {
+  return {{kStatusVariable, StatusPage::variable(page.fd(), worker)}};
+}
+
+TEST(WorkerStatus, IsReadAsItWasWrittenInAnotherProcess) {
+  const StatusPage page(3);
+  EXPECT_FALSE(page.slot(1).read());
+  const std::vector<int> codes = test::run_ranks(1, [&](int) {
+    StatusReporter reporter(StatusSlot::from(variable_of(page, 1)));
+    reporter.update([](WorkerStatus& status) {
+      status = {.state = WorkerState::evaluating,
+                .saving = true,
+                .step = 1,
+                .total_steps = 2,
+                .epoch = 3,
+                .loss = 4.5,
+                .samples_per_second = 5.5,
+                .step_seconds = 6.5,
+                .own_seconds = 7.5,
+                .checkpoints = 8,
+                .checkpoint_step = 9,
+                .checkpoint_seconds = 10.5};
+    });
+  });
+  EXPECT_EQ(codes, std::vector<int>{0});
+  const auto read = page.slot(1).read();
+  ASSERT_TRUE(read);
+  EXPECT_EQ(name_of(read->state), "evaluating");
+  EXPECT_TRUE(read->saving);
+  EXPECT_EQ(read->step, 1);
+  EXPECT_EQ(read->total_steps, 2);
+  EXPECT_EQ(read->epoch, 3);
+  EXPECT_EQ(read->loss, 4.5);
+  EXPECT_EQ(read->samples_per_second, 5.5);
+  EXPECT_EQ(read->step_seconds, 6.5);
+  EXPECT_EQ(read->own_seconds, 7.5);
+  EXPECT_EQ(read->checkpoints, 8);
+  EXPECT_EQ(read->checkpoint_step, 9);
+  EXPECT_EQ(read->checkpoint_seconds, 10.5);
+  EXPECT_FALSE(page.slot(0).read());
+  EXPECT_FALSE(page.slot(2).read());
+}
+
+TEST(WorkerStatus, AReaderNeverSeesHalfOfAWrite) {
+  const StatusPage page(1);
+  std::atomic<bool> end{false};
+  std::jthread writing([&] {
+    StatusReporter reporter(StatusSlot::from(variable_of(page, 0)));
+    for (std::int64_t step = 1; !end; ++step) {
+      reporter.update([step](WorkerStatus& status) {
+        status.step = status.total_steps = status.epoch = step;
+        status.loss = static_cast<double>(step);
+      });
+    }
+  });
+  std::int64_t last = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    const auto read = page.slot(0).read();
+    if (!read || read->step == 0) continue;
+    ASSERT_EQ(read->step, read->total_steps);
+    ASSERT_EQ(read->step, read->epoch);
+    ASSERT_EQ(static_cast<double>(read->step), read->loss);
+    ASSERT_GE(read->step, last);
+    last = read->step;
+  }
+  end = true;
+}
+
+TEST(WorkerStatus, WhatIsNoStatusIsNoneAndCannotHurtTheReader) {
+  const StatusPage page(1);
+  // A worker cannot cut the memory from under the launcher, but write what it likes.
+  EXPECT_NE(::ftruncate(page.fd(), 0), 0);
+  void* memory = ::mmap(nullptr, 128, PROT_READ | PROT_WRITE, MAP_SHARED, page.fd(), 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  ::memset(memory, 0xff, 128);
+  EXPECT_FALSE(page.slot(0).read());
+  ::munmap(memory, 128);
+}
+
+TEST(WorkerStatus, AVariableThatNamesNoSlotIsRefused) {
+  EXPECT_FALSE(StatusSlot::from({}).read());
+  StatusSlot().write({});
+  for (const char* text : {"7", "7:", ":0", "x:0", "7:-1", "7:99999999"})
+    EXPECT_THROW(StatusSlot::from({{kStatusVariable, text}}), UsageError) << text;
+  EXPECT_THROW(StatusSlot::from({{kStatusVariable, "977:0"}}), SystemError);
+}
+
+}  // namespace
+}  // namespace dtrain
