@@ -14,7 +14,7 @@
 #include "training/use/commands.h"
 #include "worker/commands.h"
 #include "worker/sweep/show.h"
-#include "worker/text_table.h"
+#include "worker/sweep/text_table.h"
 
 namespace dtrain {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "models/tasks/asked_tokens.h"
 #include "models/tasks/count_right.h"
+#include "models/tasks/training_cost.h"
 #include "models/text/generate.h"
-#include "models/text/training_cost.h"
 #include "models/text/transformer.h"
 #include "parallel/tensor/layers.h"
 #include "runtime/autograd/ops/linear_cross_entropy.h"

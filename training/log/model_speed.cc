@@ -1,6 +1,6 @@
 #include "training/log/model_speed.h"
 
-#include "runtime/device/gpu_peaks.h"
+#include "training/log/gpu_peaks.h"
 
 namespace dtrain {
 namespace {

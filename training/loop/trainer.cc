@@ -164,8 +164,7 @@ void Trainer::open_logs() {
                     fmt::format("rank {} of {}, pid {}, {}, backend {}{}{}", env_.communicator.rank(),
                                 env_.communicator.size(), ::getpid(), env_.device->name(),
                                 env_.communicator.backend(), way.empty() ? "" : ", all-reduce ", way));
-  for (const std::string& note : notes_of(config_, initial_, *env_.device, env_.environment))
-    logger_.message(note);
+  for (const auto& note : notes_of(config_, initial_, *env_.device, env_.environment)) logger_.message(note);
 }
 
 // All ranks' times are counted from rank 0's this moment, as far as the machines' clocks agree.
@@ -469,7 +468,7 @@ void Trainer::save_last() {
   }
   saver.drain();
   saver.check();
-  logger_.durable(checkpoints_.saver().durable_step());
+  logger_.durable(saver.durable_step());
 }
 
 // Nobody leaves before all is written: srun and mpirun may be set to end all tasks when one goes.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/device/device_work.h"
-#include "runtime/device/gpu_peaks.h"
+#include "training/log/gpu_peaks.h"
 
 namespace dtrain {
 

@@ -10,7 +10,7 @@
 
 #include "runtime/metrics/run_directory.h"
 #include "training/loop/metric_monitor.h"
-#include "worker/text_table.h"
+#include "worker/sweep/text_table.h"
 
 namespace dtrain::sweep {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <string_view>
 
+#include "models/tasks/training_cost.h"
 #include "models/text/text_model.h"
-#include "models/text/training_cost.h"
 #include "training/log/run_progress.h"
 #include "training/log/run_records.h"
 

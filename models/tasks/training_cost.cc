@@ -1,4 +1,4 @@
-#include "models/text/training_cost.h"
+#include "models/tasks/training_cost.h"
 
 namespace dtrain {
 

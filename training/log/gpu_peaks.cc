@@ -1,4 +1,4 @@
-#include "runtime/device/gpu_peaks.h"
+#include "training/log/gpu_peaks.h"
 
 #include <array>
 #include <string>
