@@ -8,6 +8,7 @@
 
 #include "tests/launch/trained.h"
 #include "tests/support/golden.h"
+#include "tests/support/lenet_trace.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
@@ -32,8 +33,6 @@ void add(TrainingRun& run, const std::vector<std::string>& arguments) {
 
 class EmulatedTraces : public testing::TestWithParam<int> {};
 
-// The bound of the CPU's test (tests/parity/training/traces_test.cc), which explains why trace 1 is given
-// more: one rounding around step 10 decides between two curves that are 1.1e-5 apart.
 TEST_P(EmulatedTraces, FollowPyTorch) {
   if (!has_fashion_mnist())
     GTEST_SKIP() << "skipped: Fashion-MNIST is not installed (apt install dataset-fashion-mnist)";
@@ -50,9 +49,9 @@ TEST_P(EmulatedTraces, FollowPyTorch) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto got = losses(run.run_dir);
   ASSERT_EQ(got.size(), kSteps);
-  const double bound = number == 1 ? 2e-5 : 1e-5;
   const auto expected = trace["losses"].get<std::vector<double>>();
-  for (std::size_t i = 0; i < kSteps; ++i) EXPECT_NEAR(got[i], expected[i], bound) << "step " << i + 1;
+  for (std::size_t i = 0; i < kSteps; ++i)
+    EXPECT_NEAR(got[i], expected[i], lenet_loss_bound(i, trace["lr"])) << "step " << i + 1;
 }
 
 INSTANTIATE_TEST_SUITE_P(LeNet, EmulatedTraces, testing::Range(0, 4));

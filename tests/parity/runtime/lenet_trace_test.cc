@@ -104,15 +104,6 @@ class LeNetTrace : public testing::TestWithParam<TraceCase> {
   }
 };
 
-// Bound on a step's loss. Honest fp32 implementations of the gentle traces stay within 2e-6 of each other for
-// 15 steps; in the lr 0.2 traces one rounding around step 10 decides between two curves, of which PyTorch
-// takes either: docs/decisions/008.
-double bound_of(std::int64_t step, double lr) {
-  if (step < 10) return 2e-6;
-  if (step < 15) return lr == 0.2 ? 1.2e-5 : 1e-5;
-  return 1e-4;
-}
-
 // Only the third trace is compared to its end.
 TEST_P(LeNetTrace, LossesFollowPyTorch) {
   const test::Golden golden(DTRAIN_GOLDEN);
@@ -123,7 +114,7 @@ TEST_P(LeNetTrace, LossesFollowPyTorch) {
   const Trace trace = run_trace(expected, golden["seed"], FashionMnist(), steps, GetParam().second);
   for (std::int64_t step = 0; step < steps; ++step) {
     const auto i = static_cast<std::size_t>(step);
-    EXPECT_NEAR(trace.losses[i], losses[i], bound_of(step, expected["lr"])) << "step " << step;
+    EXPECT_NEAR(trace.losses[i], losses[i], test::lenet_loss_bound(i, expected["lr"])) << "step " << step;
   }
   if (!to_the_end) return;
   for (const auto& [name, tensor] : trace.state) {
