@@ -89,6 +89,7 @@ class Names(unittest.TestCase):
                 (f"void {inside}dense_kernel<float, {inside}Affine<float, __half>, __half>(long)", "dense_kernel<f32 of half>"),
                 (f"void {inside}dense_kernel<float, {inside}BinaryCall<float, dtrain::functor::formulas::silu_grad>, float, float>(long)",
                  "dense_kernel<activation, f32 of f32 f32>"),
+                (f"void {inside}dense_kernel<float, {inside}UnaryCall<float, dtrain::functor::Sin>, float>(long)", "dense_kernel<sine, f32 of f32>"),
                 (f"void {inside}strided_kernel<3, {inside}Where<long, float>, long, float, long>(int)", "strided_kernel<3 arrays>"),
                 ("void dtrain::cuda::norm::sums_kernel<8, dtrain::cuda::norm::Moments<__half, 8> >(int)", "norm::sums_kernel<Moments,half,8>"),
                 (f"void {inside}step_kernel<__half, dtrain::rule::AdamW<float, false> >(int)", "step_kernel<AdamW,half>")]:

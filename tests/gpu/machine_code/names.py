@@ -45,12 +45,15 @@ def row_of(demangled):
     if not arguments:
         return head
     # An activation of two inputs, or its gradient, computes between its loads, where a sum only waits for both.
-    activation = "activation, " if re.search(r"functor::(formulas::)?\w+(Grad|_grad|_mul)\b", name) else ""
+    kind = "activation, " if re.search(r"functor::(formulas::)?\w+(Grad|_grad|_mul)\b", name) else ""
+    # A sine turns large angles by digits of 2 / pi that it looks up in memory of its own.
+    if re.search(r"functor::(Sin|Cos)\b", name):
+        kind = "sine, "
     if head == "strided_kernel":  # how many arrays it walks makes it what it is
-        return f"{head}<{activation}{re.sub('[^0-9]', '', arguments[0])} arrays>"
+        return f"{head}<{kind}{re.sub('[^0-9]', '', arguments[0])} arrays>"
     plain = [re.sub(r"^\([\w:]+\)", "", a) for a in arguments]  # (PoolKind)0
     if head == "dense_kernel":  # <Out, Op, In…>
-        return f"{head}<{activation}{TYPES[plain[0]]} of {' '.join(TYPES[a] for a in plain[2:]) or 'nothing'}>"
+        return f"{head}<{kind}{TYPES[plain[0]]} of {' '.join(TYPES[a] for a in plain[2:]) or 'nothing'}>"
     structs = [template_of(a)[0].split("::")[-1] for a in plain if a not in TYPES and not a.isdigit()]
     if head == "norm::finish_kernel":  # a little work at the end of sums
         structs = []

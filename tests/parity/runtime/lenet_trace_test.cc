@@ -7,6 +7,7 @@
 
 #include "runtime/optim/sgd.h"
 #include "tests/parity/runtime/lenet.h"
+#include "tests/support/lenet_trace.h"
 
 namespace dtrain {
 namespace {
