@@ -142,9 +142,8 @@ int run(int argc, char** argv) {
   Environment environment = current_environment();
   const std::vector<std::string> arguments(argv + (argc > 0), argv + argc);
   if (const auto text = control_command(arguments, environment)) return print(*text);
-  if (const auto answer = answer_to_foreign_option(arguments)) throw UsageError(*answer);
   const ParsedCommand line =
-      resolve_command("dtrain-launch", launch_options(), arguments, environment, "PET_");
+      resolve_command("dtrain-launch", launch_options(), arguments, environment, "PET_", foreign_options());
   if (const auto help = asked_help(line.options)) return print(*help);
   if (line.options.has("print-completion")) return print(completion_script(line.options));
   if (line.options.enabled("version")) return print("dtrain-launch " DTRAIN_VERSION "\n");

@@ -9,6 +9,7 @@
 #include "cluster/detect/program_note.h"
 #include "runtime/data/formats/text.h"
 #include "training/options/combinations.h"
+#include "training/options/foreign_options.h"
 #include "training/serve.h"
 #include "training/start/first_rank_error.h"
 #include "training/start/threads.h"
@@ -56,6 +57,25 @@ std::vector<OptionSpec> all_options(const TrainProgram& program) {
   return all;
 }
 
+std::string usage_of(const TrainProgram& program) {
+  const std::string text = fmt::format(
+      "usage: {} [options]\n\nTrains in one process, or as a worker of dtrain-launch, mpirun or srun.",
+      program.name);
+  return program.examples.empty() ? text : fmt::format("{}\n\nExamples:\n{}", text, program.examples);
+}
+
+/// What most runs need.
+std::string common_options(const TrainProgram& program) {
+  std::string names =
+      "recipe, dataset, data-dir, epochs, max-steps, init-from, seed, global-batch-size, batch-size, shard, "
+      "optimizer, lr, momentum, weight-decay, lr-schedule, warmup-steps, clip-grad-norm, device, precision, "
+      "threads, "
+      "loader-threads, augment, run-dir, resume, eval-every, checkpoint-every, config, help, help-all";
+  if (!program.common.empty()) return names.append(", ").append(program.common);
+  for (const OptionSpec& spec : program.options) names.append(", ").append(spec.name);
+  return names;
+}
+
 // The rank is part of the line: every worker of a job may fail at once.
 void report(const std::string& program, std::string_view message) {
   const char* rank = ::getenv("RANK");
@@ -72,7 +92,8 @@ void report(const std::string& program, std::string_view message) {
 Options resolve_training(const TrainProgram& program, const std::vector<std::string>& arguments,
                          const Environment& environment) {
   const std::vector<OptionSpec> specs = all_options(program);
-  return with_preset(program.name, specs, resolve_options(program.name, specs, arguments, environment),
+  return with_preset(program.name, specs,
+                     resolve_options(program.name, specs, arguments, environment, foreign_train_options()),
                      program.presets);
 }
 
@@ -86,17 +107,13 @@ ExitCode run_training(const TrainProgram& program, const std::vector<std::string
   const std::vector<OptionSpec> specs = all_options(program);
   const Options options = first_rank_error(find_placement(environment),
                                            [&] { return resolve_training(program, arguments, environment); });
-  const std::string usage = fmt::format(
-      "usage: {} [options]\n\nRuns in one process, or as a worker of dtrain-launch, mpirun or srun.",
-      program.name);
+  const std::string usage = usage_of(program);
   if (options.has("help") && options.text("help") == "combinations") {
     fmt::print("{}", combinations_markdown());
     return ExitCode::ok;
   }
-  if (const auto help = asked_help(options, usage, specs)) {
-    const std::string& form = options.text("help");
-    const bool for_people = form != "markdown" && form != "man" && form != "words";
-    fmt::print("{}{}", *help, for_people ? combinations_help() : "");
+  if (const auto help = asked_help(options, usage, specs, common_options(program))) {
+    fmt::print("{}{}", *help, options.enabled("help-all") ? combinations_help() : "");
     return ExitCode::ok;
   }
   const auto [placement, role, task, config] = first_rank_error(

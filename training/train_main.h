@@ -22,6 +22,8 @@ struct TrainProgram {
   std::span<const OptionSpec> options = {};  ///< the program's own, shown before those that all have
   std::function<std::shared_ptr<const Task>(const Options& options)> make_task;
   std::span<const Preset> presets = {};  ///< that --recipe knows
+  std::string_view examples = {};        ///< command lines for --help, of at most 78 columns
+  std::string_view common = {};          ///< the own options that --help shows, "model, width"; empty: all
 };
 
 /// Trains as one worker of the job that `environment` tells of, or alone. `arguments` come after the

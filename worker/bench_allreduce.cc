@@ -119,7 +119,8 @@ ExitCode run_bench_allreduce(const Invocation& invocation) {
       resolve_options("dtrain bench allreduce", kOptions, invocation.arguments, invocation.environment);
   if (const auto help = asked_help(options,
                                    "usage: dtrain bench allreduce [options]\n\n"
-                                   "Runs as a worker of dtrain-launch, mpirun or srun.",
+                                   "Runs as a worker of dtrain-launch, mpirun or srun.\n\nExamples:\n"
+                                   "  dtrain-launch --nproc-per-node=2 dtrain bench allreduce",
                                    kOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;

@@ -56,7 +56,10 @@ std::string efficiency(double step_seconds, double seconds) {
 ExitCode run_bench_predict(const Invocation& invocation) {
   const Options options =
       resolve_options("dtrain bench predict", kOptions, invocation.arguments, invocation.environment);
-  if (const auto help = asked_help(options, "usage: dtrain bench predict [options]", kOptions)) {
+  if (const auto help = asked_help(options,
+                                   "usage: dtrain bench predict [options]\n\nExamples:\n  dtrain bench "
+                                   "predict --costs within.json,between.json --gradients 500M",
+                                   kOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }

@@ -189,7 +189,8 @@ ExitCode run_bench_step(const Invocation& invocation) {
       resolve_options("dtrain bench step", all, invocation.arguments, invocation.environment);
   if (const auto help = asked_help(options,
                                    "usage: dtrain bench step [options]\n\n"
-                                   "Runs in one process, or as a worker of dtrain-launch, mpirun or srun.",
+                                   "Runs in one process, or as a worker of dtrain-launch, mpirun or srun.\n\n"
+                                   "Examples:\n  dtrain bench step --model lenet",
                                    all)) {
     fmt::print("{}", *help);
     return ExitCode::ok;

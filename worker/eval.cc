@@ -255,7 +255,10 @@ ExitCode run_eval(const Invocation& invocation) {
   std::vector<std::string> arguments = invocation.arguments;
   const std::vector<std::string> words = take_words(arguments, 1);
   const Options options = resolve_options("dtrain eval", kOptions, arguments, invocation.environment);
-  if (const auto help = asked_help(options, "usage: dtrain eval [RUN|PATH] [options]", kOptions)) {
+  if (const auto help = asked_help(options,
+                                   "usage: dtrain eval [RUN|PATH] [options]\n\nExamples:\n  dtrain eval "
+                                   "runs/mine\n  dtrain-launch --nproc-per-node=2 dtrain eval runs/mine",
+                                   kOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }

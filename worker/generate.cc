@@ -103,7 +103,10 @@ ExitCode run_generate(const Invocation& invocation) {
   const std::vector<std::string> paths = take_words(arguments, 1);
   const Options options = resolve_options("dtrain generate", kOptions, arguments, invocation.environment);
   if (const auto help =
-          asked_help(options, "usage: dtrain generate [RUN|FOLDER] --prompt TEXT [options]", kOptions)) {
+          asked_help(options,
+                     "usage: dtrain generate [RUN|FOLDER] --prompt TEXT [options]\n\nExamples:\n  dtrain "
+                     "generate runs/mine --prompt 'Once upon a time' --temperature 0.8",
+                     kOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }

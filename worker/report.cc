@@ -49,7 +49,10 @@ ExitCode run_report(const Invocation& invocation) {
   const SplitArguments split = split_report_arguments(invocation.arguments);
   const Options options =
       resolve_options("dtrain report", report_options(), split.options, invocation.environment);
-  if (const auto help = asked_help(options, "usage: dtrain report [RUN ...] [options]", report_options())) {
+  if (const auto help = asked_help(options,
+                                   "usage: dtrain report [RUN ...] [options]\n\nExamples:\n  dtrain report "
+                                   "runs/mine --watch\n  dtrain report runs/a runs/b",
+                                   report_options())) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }

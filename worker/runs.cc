@@ -131,7 +131,10 @@ ExitCode run_runs(const Invocation& invocation) {
   std::vector<std::string> arguments = invocation.arguments;
   const std::vector<std::string> words = take_words(arguments, 1);
   const Options options = resolve_options("dtrain runs", kOptions, arguments, invocation.environment);
-  if (const auto help = asked_help(options, "usage: dtrain runs [FOLDER] [options]", kOptions)) {
+  if (const auto help = asked_help(
+          options,
+          "usage: dtrain runs [FOLDER] [options]\n\nExamples:\n  dtrain runs\n  dtrain runs sweeps/lr --json",
+          kOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }

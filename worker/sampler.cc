@@ -58,7 +58,10 @@ std::vector<std::int64_t> indices_of(const Options& options) {
 ExitCode run_sampler(const Invocation& invocation) {
   const Options options =
       resolve_options("dtrain sampler", kOptions, invocation.arguments, invocation.environment);
-  if (const auto help = asked_help(options, "usage: dtrain sampler --size N [options]", kOptions)) {
+  if (const auto help = asked_help(options,
+                                   "usage: dtrain sampler --size N [options]\n\nExamples:\n  dtrain sampler "
+                                   "--size 10 --world 2 --rank 1",
+                                   kOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }

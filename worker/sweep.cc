@@ -24,7 +24,9 @@ constexpr std::int64_t kMostJobs = 4096;
 constexpr std::string_view kUsage =
     "usage: dtrain sweep CONFIG.json [options]\n\n"
     "Trains with each combination of the options that CONFIG.json lists, or with a\n"
-    "random sample of them, several runs at a time. The same command resumes it.";
+    "random sample of them, several runs at a time. The same command resumes it.\n\n"
+    "Examples:\n"
+    "  dtrain sweep lr.json --jobs 2";
 
 // clang-format off
 constexpr OptionSpec kOptions[] = {

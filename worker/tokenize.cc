@@ -162,7 +162,10 @@ ExitCode run_tokenize(const Invocation& invocation) {
           asked_help(options,
                      "usage: dtrain tokenize --tokenizer FILE --input PATTERN --output DIR [options]\n"
                      "       dtrain tokenize --train N --input PATTERN --output DIR [options]\n"
-                     "       dtrain tokenize --verify PATTERN",
+                     "       dtrain tokenize --verify PATTERN\n\nExamples:\n"
+                     "  dtrain tokenize --tokenizer gpt2/tokenizer.json --input 'texts/*.txt' \\\n"
+                     "    --output tokens/web\n"
+                     "  dtrain tokenize --train 8192 --input 'books/*.txt' --output mine",
                      kOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;

@@ -64,11 +64,20 @@ SoftTargets targets_of(const Options& options, std::string_view task, bool text)
   return targets;
 }
 
+constexpr std::string_view kExamples =
+    "  dtrain train --model lenet --dataset fashion-mnist --epochs 10\n"
+    "  dtrain-launch --nproc-per-node=2 dtrain train --model resnet18 \\\n"
+    "    --dataset folder:pictures --augment imagenet --epochs 30\n"
+    "  dtrain train --model hf:gpt2 --init-from gpt2 --dataset text:mine.txt\n"
+    "  dtrain train --run-dir runs/mine --epochs 20      (resumes runs/mine)";
+
 }  // namespace
 
 std::span<const OptionSpec> task_options() { return kTaskOptions; }
 
-TrainProgram train_program() { return {"dtrain train", task_options(), task_of, kPresets}; }
+TrainProgram train_program() {
+  return {"dtrain train", task_options(), task_of, kPresets, kExamples, "model, task, lora"};
+}
 
 std::shared_ptr<const Task> task_of(const Options& options) {
   const std::string& model = options.text("model");

@@ -23,7 +23,17 @@ constexpr std::string_view kUsage =
     "module with -m, or any executable. Everything from PROGRAM on belongs to it.\n"
     "Options can be spelled with dashes or underscores, set as DTRAIN_<OPTION> in\n"
     "the environment, or put in the file given by --config; the command line wins\n"
-    "over the environment, and the environment over the file.";
+    "over the environment, and the environment over the file.\n\n"
+    "Examples:\n"
+    "  dtrain-launch --nproc-per-node=2 dtrain train --model lenet --epochs 10\n"
+    "  dtrain-launch --nproc-per-node=auto train.py --its --flags\n"
+    "  srun --ntasks-per-node=1 dtrain-launch --nproc-per-node=4 dtrain train";
+
+/// What most jobs need.
+constexpr std::string_view kCommon =
+    "nproc-per-node, standalone, nnodes, node-rank, master-addr, master-port, token-file, log-dir, "
+    "max-restarts, "
+    "on-hang, config, explain, dry-run, print-completion, version, help, help-all";
 
 }  // namespace
 
@@ -42,7 +52,7 @@ std::string completion_script(const Options& options) {
 std::span<const OptionSpec> launch_options() noexcept { return kOptions; }
 
 std::optional<std::string> asked_help(const Options& options) {
-  return dtrain::asked_help(options, kUsage, kOptions);
+  return dtrain::asked_help(options, kUsage, kOptions, kCommon);
 }
 
 }  // namespace dtrain::launcher

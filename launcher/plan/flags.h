@@ -15,8 +15,8 @@ std::span<const OptionSpec> launch_options() noexcept;
 /// What --print-completion asks for: a script that completes option names in that shell. Throws UsageError.
 std::string completion_script(const Options& options);
 
-/// What --help asks for, readable at 80 columns, or with --help=markdown as the documentation's table;
-/// nothing when it is not given.
+/// What --help and --help-all ask for, readable at 80 columns, or with --help=markdown as the documentation's
+/// table; nothing when neither is given.
 std::optional<std::string> asked_help(const Options& options);
 
 }  // namespace dtrain::launcher

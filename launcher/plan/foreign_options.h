@@ -1,14 +1,12 @@
-// What people who know mpirun and srun type: no option of ours, but what they mean has one.
+// What people who know mpirun, mpiexec and srun type: no option of ours, but what they mean has one.
 #pragma once
 
-#include <optional>
-#include <string>
-#include <vector>
+#include <span>
+
+#include "runtime/base/options.h"
 
 namespace dtrain::launcher {
 
-/// What to type instead of the first of `arguments` that is mpirun's, mpiexec's or srun's and none of ours:
-/// "-np: …". Nothing when there is none before the program.
-std::optional<std::string> answer_to_foreign_option(const std::vector<std::string>& arguments);
+std::span<const ForeignOption> foreign_options() noexcept;
 
 }  // namespace dtrain::launcher

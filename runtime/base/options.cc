@@ -50,12 +50,19 @@ std::string suggestion(std::string_view word, std::span<const std::string_view> 
   return close ? fmt::format("; did you mean {}{}?", prefix, *close) : std::string();
 }
 
+/// Whether `typed` ("-np4", "--learning_rate") is `foreign` ("-np", "--learning-rate").
+bool is_called(std::string_view typed, std::string_view foreign) {
+  if (foreign.starts_with("--")) return with_dashes(typed) == foreign;
+  return typed.starts_with(foreign) &&
+         typed.find_first_not_of("0123456789", foreign.size()) == std::string_view::npos;
+}
+
 // Reads our own part of a command line; the rest is not ours to look at. A value that comes twice: the last.
 class Parser {
  public:
   Parser(std::string_view program, std::span<const OptionSpec> specs,
-         const std::vector<std::string>& arguments)
-      : program_(program), specs_(specs), arguments_(arguments) {}
+         const std::vector<std::string>& arguments, std::span<const ForeignOption> foreign)
+      : program_(program), specs_(specs), arguments_(arguments), foreign_(foreign) {}
 
   std::map<std::string, OptionValue> parse() {
     while (next_ < arguments_.size()) {
@@ -93,6 +100,8 @@ class Parser {
       return candidate.letter != 0 && candidate.letter == word[1];
     });
     const bool is_switch = spec != specs_.end() && spec->value_name.empty();
+    const OptionSpec* const help = find_spec(specs_, "help");
+    if (spec == specs_.end() && word == "-h" && help != nullptr) return set(*help, "true");
     // A single dash before a long name is a common slip.
     if (spec == specs_.end() || (is_switch && word.size() > 2))
       refuse_unknown(word, std::string_view(word).substr(1));
@@ -113,13 +122,27 @@ class Parser {
 
   [[noreturn]] void refuse_unknown(const std::string& shown, std::string_view name) const {
     const auto names = names_of(specs_);
-    throw UsageError(fmt::format("{}: unknown option {}{} (--help lists all)", program_, shown,
-                                 suggestion(with_dashes(name), names, "--")));
+    const std::string_view help = find_spec(specs_, "help-all") != nullptr ? "--help-all" : "--help";
+    const std::string_view answer = answer_to(shown);
+    throw UsageError(fmt::format(
+        "{}: unknown option {}{} ({} lists all)", program_, shown,
+        answer.empty() ? suggestion(with_dashes(name), names, "--") : fmt::format(": {}", answer), help));
+  }
+
+  /// Empty: nobody's option that we know.
+  std::string_view answer_to(std::string_view shown) const {
+    for (const auto& [names, answer] : foreign_) {
+      for (const std::string_view name : split_words(names)) {
+        if (is_called(shown, name)) return answer;
+      }
+    }
+    return {};
   }
 
   std::string_view program_;
   std::span<const OptionSpec> specs_;
   const std::vector<std::string>& arguments_;
+  std::span<const ForeignOption> foreign_;
   std::size_t next_ = 0;
   std::map<std::string, OptionValue> values_;
 };
@@ -170,7 +193,7 @@ void fill_from_environment(const Environment& environment, std::string_view pref
                            std::span<const OptionSpec> specs, std::map<std::string, OptionValue>& values) {
   for (const OptionSpec& spec : specs) {
     // Nobody asks for help through the environment; DTRAIN_VERSION may well mean something else.
-    if (spec.name == "help" || spec.name == "version") continue;
+    if (spec.name.starts_with("help") || spec.name == "version") continue;
     const std::string variable =
         spec.variable.empty() ? variable_of(prefix, spec.name) : std::string(spec.variable);
     if (const std::string* text = find_variable(environment, variable))
@@ -203,17 +226,6 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return previous.back();
 }
 
-/// "auto, on, off" taken apart.
-std::vector<std::string_view> words_of(std::string_view text) {
-  std::vector<std::string_view> words;
-  while (true) {
-    const std::size_t comma = text.find(", ");
-    words.push_back(text.substr(0, comma));
-    if (comma == text.npos) return words;
-    text.remove_prefix(comma + 2);
-  }
-}
-
 std::string refusal(const std::string& name, const OptionValue& value, const std::string& expected) {
   return fmt::format("--{} (from {}): expected {}, got '{}'", name, value.source, expected, value.text);
 }
@@ -227,6 +239,16 @@ std::optional<T> parse_number(std::string_view text) {
 }
 
 }  // namespace
+
+std::vector<std::string_view> split_words(std::string_view text) {
+  std::vector<std::string_view> words;
+  while (true) {
+    const std::size_t comma = text.find(", ");
+    words.push_back(text.substr(0, comma));
+    if (comma == text.npos) return words;
+    text.remove_prefix(comma + 2);
+  }
+}
 
 std::optional<std::int64_t> parse_integer(std::string_view text) { return parse_number<std::int64_t>(text); }
 std::optional<double> parse_real(std::string_view text) { return parse_number<double>(text); }
@@ -302,7 +324,7 @@ void Options::check(std::span<const OptionSpec> specs) const {
     if (const auto* whole = std::get_if<WholeNumber>(&spec.values)) integer(name, whole->least, whole->most);
     if (const auto* number = std::get_if<RealNumber>(&spec.values)) real(name, number->least, number->most);
     if (std::holds_alternative<AscendingNumbers>(spec.values)) ascending(name);
-    if (const auto* one = std::get_if<OneOf>(&spec.values)) choice(name, words_of(one->words));
+    if (const auto* one = std::get_if<OneOf>(&spec.values)) choice(name, split_words(one->words));
     if (spec.value_name.empty() && name != "help") enabled(name);
   }
 }
@@ -317,8 +339,8 @@ void fill_from_defaults(std::span<const OptionSpec> specs, std::map<std::string,
 
 ParsedCommand resolve_command(std::string_view program, std::span<const OptionSpec> specs,
                               const std::vector<std::string>& arguments, const Environment& environment,
-                              std::string_view second_prefix) {
-  Parser parser(program, specs, arguments);
+                              std::string_view second_prefix, std::span<const ForeignOption> foreign) {
+  Parser parser(program, specs, arguments, foreign);
   auto values = parser.parse();
   fill_from_environment(environment, "DTRAIN_", specs, values);
   if (!second_prefix.empty()) fill_from_environment(environment, second_prefix, specs, values);
@@ -330,8 +352,9 @@ ParsedCommand resolve_command(std::string_view program, std::span<const OptionSp
 }
 
 Options resolve_options(std::string_view program, std::span<const OptionSpec> specs,
-                        const std::vector<std::string>& arguments, const Environment& environment) {
-  ParsedCommand command = resolve_command(program, specs, arguments, environment);
+                        const std::vector<std::string>& arguments, const Environment& environment,
+                        std::span<const ForeignOption> foreign) {
+  ParsedCommand command = resolve_command(program, specs, arguments, environment, {}, foreign);
   if (!command.rest.empty()) {
     throw UsageError(
         fmt::format("{}: expected options only, got the argument '{}'", program, command.rest.front()));

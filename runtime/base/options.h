@@ -58,6 +58,12 @@ struct OptionSpec {
   Agreement agreement = Agreement::job;
 };
 
+/// Options of other programs that people type here, and what to type instead.
+struct ForeignOption {
+  std::string_view names;   ///< "--learning-rate, -np": with their dashes; a number may follow a single one
+  std::string_view answer;  ///< "the learning rate is --lr X"
+};
+
 /// What rows of a table are made of.
 namespace option_rows {
 inline constexpr AnyText any{};
@@ -149,9 +155,10 @@ void Options::read(const std::string& name, T& field) const {
 /// Parses `arguments` (without the program's name) against `specs`, then fills what is missing from
 /// `environment` and, when the option "config" is declared and set, from that JSON object file. `program`
 /// names the command in errors ("dtrain train"). Throws UsageError for unknown options and keys (with the
-/// closest known one), positional arguments, missing values.
+/// closest known one, or the answer in `foreign`), positional arguments, missing values. -h is --help.
 Options resolve_options(std::string_view program, std::span<const OptionSpec> specs,
-                        const std::vector<std::string>& arguments, const Environment& environment);
+                        const std::vector<std::string>& arguments, const Environment& environment,
+                        std::span<const ForeignOption> foreign = {});
 
 /// A command line of ours that may end in another program's.
 struct ParsedCommand {
@@ -164,7 +171,8 @@ struct ParsedCommand {
 /// is unset, `second_prefix` is tried, such as "PET_".
 ParsedCommand resolve_command(std::string_view program, std::span<const OptionSpec> specs,
                               const std::vector<std::string>& arguments, const Environment& environment,
-                              std::string_view second_prefix = {});
+                              std::string_view second_prefix = {},
+                              std::span<const ForeignOption> foreign = {});
 
 /// Gives each option of `specs` that `values` have none of its default, where it has one.
 void fill_from_defaults(std::span<const OptionSpec> specs, std::map<std::string, OptionValue>& values);
@@ -179,9 +187,13 @@ std::string help_line(const std::string& left, std::string_view right);
 std::string options_markdown(std::span<const OptionSpec> specs);
 
 /// What the option "help" of a command asks for: options_help() for --help, options_markdown() for
-/// --help=markdown, nothing when it is not given.
+/// --help=markdown, nothing when it is not given. A command with an option "help-all" prints all rows for
+/// that, and for --help only those named in `common`: "model, epochs, lr".
 std::optional<std::string> asked_help(const Options& options, std::string_view usage,
-                                      std::span<const OptionSpec> specs);
+                                      std::span<const OptionSpec> specs, std::string_view common = {});
+
+/// "auto, on, off" taken apart.
+std::vector<std::string_view> split_words(std::string_view text);
 
 /// One aligned line an option: name, value, source.
 std::string options_table(const Options& options);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "runtime/base/options.h"
@@ -220,13 +221,23 @@ std::string options_markdown(std::span<const OptionSpec> specs) {
 }
 
 std::optional<std::string> asked_help(const Options& options, std::string_view usage,
-                                      std::span<const OptionSpec> specs) {
-  if (!options.has("help")) return std::nullopt;
-  if (options.text("help") == "markdown") return options_markdown(specs);
-  if (options.text("help") == "words") return options_words(specs);
-  if (options.text("help") == "man") return options_man(usage, specs);
-  if (!options.enabled("help")) return std::nullopt;
-  return options_help(usage, specs);
+                                      std::span<const OptionSpec> specs, std::string_view common) {
+  const bool all = options.enabled("help-all");
+  if (options.has("help")) {
+    const std::string& form = options.text("help");
+    if (form == "markdown") return options_markdown(specs);
+    if (form == "words") return options_words(specs);
+    if (form == "man") return options_man(usage, specs);
+  }
+  if (!all && !options.enabled("help")) return std::nullopt;
+  if (all || common.empty()) return options_help(usage, specs);
+  const auto names = split_words(common);
+  std::vector<OptionSpec> few;
+  std::ranges::copy_if(specs, std::back_inserter(few), [&](const OptionSpec& spec) {
+    return std::ranges::find(names, spec.name) != names.end();
+  });
+  return fmt::format("{}\n{} more options: --help-all\n", options_help(usage, few),
+                     specs.size() - few.size());
 }
 
 std::string options_table(const Options& options) {

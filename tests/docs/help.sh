@@ -12,15 +12,22 @@ fault() {
   faults=$((faults + 1))
 }
 
-# check COMMAND...: its help, and that of the commands it lists.
-check() {
-  local text twice long command
-  text=$("$bin/$1" "${@:2}" --help) || { fault "$*: --help failed" && return; }
+# read_page HELP COMMAND...: what it prints, in $text.
+read_page() {
+  local twice long
+  text=$("$bin/$2" "${@:3}" "$1") || { fault "${*:2}: $1 failed" && return 1; }
   pages=$((pages + 1))
   twice=$(grep -E '^[^ ]' <<<"$text" | sort | uniq -d)
-  [ -z "$twice" ] || fault "$*: expected each heading once, got it twice: $twice"
+  [ -z "$twice" ] || fault "${*:2} $1: expected each heading once, got it twice: $twice"
   long=$(grep -E '^.{81}' <<<"$text" || true)
-  [ -z "$long" ] || fault "$*: expected lines of at most 80 columns, got: $long"
+  [ -z "$long" ] || fault "${*:2} $1: expected lines of at most 80 columns, got: $long"
+}
+
+# check COMMAND...: its help, short and long, and that of the commands it lists.
+check() {
+  local text command
+  read_page --help "$@" || return 0
+  case $text in *" --help-all"*) read_page --help-all "$@" || return 0 ;; esac
   for command in $(sed -nE 's/^  ([a-z]+)  +.*/\1/p' <<<"$text"); do check "$@" "$command"; done
 }
 

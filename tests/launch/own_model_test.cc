@@ -95,7 +95,7 @@ TEST_F(OwnModel, HasTheOptionsOfTrain) {
   EXPECT_TRUE(std::filesystem::exists(run.run_dir / "trace-rank1.json"));
   EXPECT_TRUE(std::filesystem::exists(run.run_dir / "report.html"));
 
-  const RunResult help = test::run({run.program.front(), "--help"});
+  const RunResult help = test::run({run.program.front(), "--help-all"});
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_THAT(help.out, HasSubstr("usage: own_model [options]"));
   EXPECT_THAT(help.out, HasSubstr("--accumulate"));

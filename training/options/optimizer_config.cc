@@ -28,7 +28,9 @@ struct Betas {
   double first = 0, second = 0;
 };
 
-Betas read_betas(const Options& options) {
+/// Nothing: the rule's own.
+std::optional<Betas> read_betas(const Options& options) {
+  if (!options.has("betas")) return std::nullopt;
   const std::string& text = options.text("betas");
   const auto comma = text.find(',');
   const double none = -1;
@@ -42,11 +44,11 @@ Betas read_betas(const Options& options) {
 
 /// AdamOptions, AdamWOptions and LambOptions.
 template <class Moments>
-Moments read_moments(const TrainFlags& flags, const Betas& betas) {
+Moments read_moments(const TrainFlags& flags, const std::optional<Betas>& betas) {
   const Moments defaults;
   return {.lr = flags.lr.value_or(defaults.lr),
-          .beta1 = betas.first,
-          .beta2 = betas.second,
+          .beta1 = betas ? betas->first : defaults.beta1,
+          .beta2 = betas ? betas->second : defaults.beta2,
           .eps = flags.eps.value_or(defaults.eps),
           .weight_decay = flags.weight_decay.value_or(defaults.weight_decay)};
 }
@@ -70,6 +72,14 @@ AdagradOptions read_adagrad(const TrainFlags& flags) {
           .eps = flags.eps.value_or(defaults.eps)};
 }
 
+LionOptions read_lion(const TrainFlags& flags, const std::optional<Betas>& betas) {
+  const LionOptions defaults;
+  return {.lr = flags.lr.value_or(defaults.lr),
+          .beta1 = betas ? betas->first : defaults.beta1,
+          .beta2 = betas ? betas->second : defaults.beta2,
+          .weight_decay = flags.weight_decay.value_or(defaults.weight_decay)};
+}
+
 LarsOptions read_lars(const TrainFlags& flags) {
   const LarsOptions defaults;
   return {.lr = flags.lr.value_or(defaults.lr),
@@ -80,12 +90,13 @@ LarsOptions read_lars(const TrainFlags& flags) {
 
 OptimizerOptions read_rule(const Options& options, const TrainFlags& flags) {
   const std::string& name = options.text("optimizer");
-  const Betas betas = read_betas(options);  // refused whichever optimizer they are for
+  const std::optional<Betas> betas = read_betas(options);  // refused whichever optimizer they are for
   if (name == "adam") return read_moments<AdamOptions>(flags, betas);
   if (name == "adamw") return read_moments<AdamWOptions>(flags, betas);
   if (name == "lamb") return read_moments<LambOptions>(flags, betas);
   if (name == "rmsprop") return read_rmsprop(flags);
   if (name == "adagrad") return read_adagrad(flags);
+  if (name == "lion") return read_lion(flags, betas);
   if (name == "lars") return read_lars(flags);
   return read_sgd(flags);
 }
@@ -111,6 +122,10 @@ struct OptimizerOf<RmsPropOptions> {
 template <>
 struct OptimizerOf<AdagradOptions> {
   using Type = Adagrad;
+};
+template <>
+struct OptimizerOf<LionOptions> {
+  using Type = Lion;
 };
 template <>
 struct OptimizerOf<LarsOptions> {
@@ -161,8 +176,8 @@ std::string_view name_of(const OptimizerOptions& options) noexcept {
   return std::visit(
       Overloaded{[](const SgdOptions&) { return "sgd"; }, [](const AdamOptions&) { return "adam"; },
                  [](const AdamWOptions&) { return "adamw"; }, [](const RmsPropOptions&) { return "rmsprop"; },
-                 [](const AdagradOptions&) { return "adagrad"; }, [](const LarsOptions&) { return "lars"; },
-                 [](const LambOptions&) { return "lamb"; }},
+                 [](const AdagradOptions&) { return "adagrad"; }, [](const LionOptions&) { return "lion"; },
+                 [](const LarsOptions&) { return "lars"; }, [](const LambOptions&) { return "lamb"; }},
       options);
 }
 
@@ -185,8 +200,8 @@ int copies_of_parameters(const OptimizerConfig& config) noexcept {
                             [](const RmsPropOptions& rule) {
                               return 2 + (rule.momentum > 0 ? 1 : 0) + (rule.centered ? 1 : 0);
                             },
-                            [](const AdagradOptions&) { return 2; }, [](const LarsOptions&) { return 2; },
-                            [](const LambOptions&) { return 3; }},
+                            [](const AdagradOptions&) { return 2; }, [](const LionOptions&) { return 2; },
+                            [](const LarsOptions&) { return 2; }, [](const LambOptions&) { return 3; }},
                  config.rule);
   return copies + (config.average_decay ? 1 : 0);
 }

@@ -17,6 +17,7 @@
 #include "runtime/optim/clip.h"
 #include "runtime/optim/layerwise.h"
 #include "runtime/optim/rmsprop.h"
+#include "runtime/optim/rules/lion.h"
 #include "runtime/optim/sgd.h"
 #include "training/options/named_groups.h"
 
@@ -24,9 +25,9 @@ namespace dtrain {
 
 /// The rule that moves parameters, by its options.
 using OptimizerOptions = std::variant<SgdOptions, AdamOptions, AdamWOptions, RmsPropOptions, AdagradOptions,
-                                      LarsOptions, LambOptions>;
+                                      LionOptions, LarsOptions, LambOptions>;
 
-/// "sgd", "adam", "adamw", "rmsprop", "adagrad", "lars" or "lamb"
+/// "sgd", "adam", "adamw", "rmsprop", "adagrad", "lion", "lars" or "lamb"
 std::string_view name_of(const OptimizerOptions& options) noexcept;
 /// Whether the rate of a layer depends on its norm (LARS, LAMB): then parameters must be whole.
 bool is_layerwise(const OptimizerOptions& options) noexcept;

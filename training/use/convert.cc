@@ -125,7 +125,10 @@ ExitCode convert_command(const TrainProgram& program, const std::vector<std::str
   const std::string name = program.name + " convert";
   const std::vector<OptionSpec> specs = specs_of(program);
   const Options options = resolve_options(name, specs, arguments, environment);
-  const std::string usage = fmt::format("usage: {} --from PATH --to FILE.safetensors [options]", name);
+  const std::string usage = fmt::format(
+      "usage: {} --from PATH --to FILE.safetensors [options]\n\nExamples:\n"
+      "  {} --from runs/mine --to pytorch.safetensors",
+      name, name);
   if (const auto help = asked_help(options, usage, specs)) {
     fmt::print("{}", *help);
     return ExitCode::ok;

@@ -92,8 +92,10 @@ ExitCode export_command(const TrainProgram& program, const std::vector<std::stri
   std::vector<std::string> arguments = given;
   const std::vector<std::string> words = take_words(arguments, 2);
   const Options options = resolve_options(name, kOptions, arguments, environment);
-  const std::string usage =
-      fmt::format("usage: {} [RUN] FILE.onnx [options]\n       {} [RUN] FOLDER --to huggingface", name, name);
+  const std::string usage = fmt::format(
+      "usage: {0} [RUN] FILE.onnx [options]\n       {0} [RUN] FOLDER --to huggingface\n\nExamples:\n"
+      "  {0} runs/mine model.onnx\n  {0} runs/gpt2 published --to huggingface",
+      name);
   if (const auto help = asked_help(options, usage, kOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;

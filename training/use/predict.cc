@@ -122,8 +122,11 @@ ExitCode predict_command(const TrainProgram& program, const std::vector<std::str
   std::vector<std::string> arguments = given;
   const std::vector<std::string> words = take_words(arguments, 1);
   const Options options = resolve_options(name, kOptions, arguments, environment);
-  if (const auto help =
-          asked_help(options, fmt::format("usage: {} [RUN] --input FILE [options]", name), kOptions)) {
+  if (const auto help = asked_help(options,
+                                   fmt::format("usage: {0} [RUN] --input FILE [options]\n\nExamples:\n"
+                                               "  {0} runs/mine --input new.csv\n  {0} --input pictures/",
+                                               name),
+                                   kOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }

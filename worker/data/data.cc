@@ -82,7 +82,10 @@ std::int64_t check_shards(const std::string& dataset, const std::string& folder)
 ExitCode run_check(const Invocation& invocation) {
   const Options options =
       resolve_options("dtrain data check", kOptions, invocation.arguments, invocation.environment);
-  if (const auto help = asked_help(options, "usage: dtrain data check --dataset NAME [options]", kOptions)) {
+  if (const auto help = asked_help(options,
+                                   "usage: dtrain data check --dataset NAME [options]\n\nExamples:\n  dtrain "
+                                   "data check --dataset csv:mine.csv,target=price",
+                                   kOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }

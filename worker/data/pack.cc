@@ -44,8 +44,11 @@ std::int64_t report_bad(const std::vector<PictureFacts>& facts) {
 ExitCode run_data_pack(const Invocation& invocation) {
   const Options options =
       resolve_options("dtrain data pack", kPackOptions, invocation.arguments, invocation.environment);
-  if (const auto help = asked_help(
-          options, "usage: dtrain data pack --dataset NAME --output PREFIX [options]", kPackOptions)) {
+  if (const auto help =
+          asked_help(options,
+                     "usage: dtrain data pack --dataset NAME --output PREFIX [options]\n\nExamples:\n  "
+                     "dtrain data pack --dataset folder:pictures --output packed/pictures",
+                     kPackOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }
@@ -73,7 +76,10 @@ ExitCode run_data_pack(const Invocation& invocation) {
 ExitCode run_data_index(const Invocation& invocation) {
   const Options options =
       resolve_options("dtrain data index", kIndexOptions, invocation.arguments, invocation.environment);
-  if (const auto help = asked_help(options, "usage: dtrain data index --shards PATTERN", kIndexOptions)) {
+  if (const auto help = asked_help(options,
+                                   "usage: dtrain data index --shards PATTERN\n\nExamples:\n  dtrain data "
+                                   "index --shards 'train-{0000..0127}.tar'",
+                                   kIndexOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }

@@ -172,7 +172,10 @@ class Stats {
 ExitCode run_data_stats(const Invocation& invocation) {
   const Options options =
       resolve_options("dtrain data stats", kOptions, invocation.arguments, invocation.environment);
-  if (const auto help = asked_help(options, "usage: dtrain data stats --dataset NAME [options]", kOptions)) {
+  if (const auto help = asked_help(options,
+                                   "usage: dtrain data stats --dataset NAME [options]\n\nExamples:\n  dtrain "
+                                   "data stats --dataset folder:pictures",
+                                   kOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }

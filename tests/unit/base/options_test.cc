@@ -179,6 +179,40 @@ TEST(Options, HelpIsForPeopleOrForTheDocumentation) {
   EXPECT_NE(refusal_of([&] { help({"--help=perhaps"}); }).find("true or false"), std::string::npos);
 }
 
+TEST(Options, HelpIsShortWhereThereIsALongOne) {
+  constexpr OptionSpec kRows[] = {
+      {"rate", "How", "X", "", "how fast"},
+      {"depth", "How", "N", "", "how deep"},
+      {"help", "Output", "", "", "this text"},
+      {"help-all", "Output", "", "", "all of it"},
+  };
+  const auto help = [&](const std::vector<std::string>& arguments) {
+    return asked_help(resolve_options("p", kRows, arguments, {}), "usage: p", kRows, "rate, help");
+  };
+  EXPECT_EQ(help({}), std::nullopt);
+  EXPECT_EQ(help({"--help"}),
+            "usage: p\n\nHow\n"
+            "  --rate X                     how fast\n"
+            "\nOutput\n"
+            "  --help                       this text\n"
+            "\n2 more options: --help-all\n");
+  EXPECT_EQ(help({"-h"}), help({"--help"}));
+  EXPECT_EQ(help({"--help-all"}), options_help("usage: p", kRows));
+  EXPECT_EQ(help({"--help=words"})->find("--rate"), 0U);
+}
+
+TEST(Options, OptionsOfOtherProgramsGetAnAnswer) {
+  constexpr OptionSpec kRows[] = {{"rate", "How", "X", "", "how fast"}};
+  constexpr ForeignOption kForeign[] = {{"--speed-limit, -s", "it is --rate X"}};
+  const auto refusal = [&](const std::string& option) {
+    return refusal_of([&] { resolve_options("p", kRows, {option}, {}, kForeign); });
+  };
+  EXPECT_EQ(refusal("--speed_limit=3"), "p: unknown option --speed_limit: it is --rate X (--help lists all)");
+  EXPECT_EQ(refusal("-s4"), "p: unknown option -s4: it is --rate X (--help lists all)");
+  EXPECT_EQ(refusal("-sx").find("it is"), std::string::npos);
+  EXPECT_EQ(refusal("--speed").find("it is"), std::string::npos);
+}
+
 TEST(Options, AManualPageHasNoTextThatIsARequest) {
   constexpr OptionSpec kRows[] = {
       {"max-steps", "How long", "N", "5", ".5 is refused\\", 'n'},

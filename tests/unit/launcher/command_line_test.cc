@@ -103,7 +103,7 @@ TEST(CommandLine, FlagsWithoutMeaningAreAcceptedWithOneLine) {
 }
 
 TEST(CommandLine, HelpFitsEightyColumnsAndNamesEveryFlag) {
-  const std::string help = asked_help(parse({"--help"}).options).value();
+  const std::string help = asked_help(parse({"--help-all"}).options).value();
   std::size_t from = 0;
   while (from < help.size()) {
     const std::size_t to = std::min(help.find('\n', from), help.size());
@@ -112,6 +112,10 @@ TEST(CommandLine, HelpFitsEightyColumnsAndNamesEveryFlag) {
   }
   for (const OptionSpec& option : launch_options())
     EXPECT_THAT(help, HasSubstr("--" + std::string(option.name)));
+  const std::string brief = asked_help(parse({"--help"}).options).value();
+  EXPECT_LT(std::count(brief.begin(), brief.end(), '\n'), 70);
+  EXPECT_THAT(brief, AllOf(HasSubstr("--nproc-per-node"), HasSubstr("more options: --help-all"),
+                           Not(HasSubstr("--rdzv-conf"))));
 }
 
 TEST(CommandLine, ConfigTextNamesEachSource) {

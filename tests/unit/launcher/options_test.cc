@@ -158,17 +158,18 @@ TEST(LaunchOptions, TorchrunsVariableForTheShutdownTimeoutIsTakenWhereTheOptionI
 }
 
 TEST(LaunchOptions, OptionsOfMpirunGetAnAnswer) {
-  for (const char* option : {"-n", "-np", "-np4", "--np", "-ppn", "-n2", "-N", "--ntasks=4"})
-    EXPECT_THAT(answer_to_foreign_option({option, "4", "prog"}).value_or(""), HasSubstr("--nproc-per-node=N"))
-        << option;
+  for (const char* option : {"-n", "-np", "-np4", "--np", "-ppn", "-n2", "-N", "--ntasks=4", "--num_gpus"})
+    EXPECT_THAT(complaint([&] { parse({option, "4", "prog"}); }), HasSubstr("--nproc-per-node=N")) << option;
   for (const char* option : {"-H", "--hostfile", "--host=a,b", "-machinefile"})
-    EXPECT_THAT(answer_to_foreign_option({"--nnodes", "2", "-m", option, "f"}).value_or(""),
+    EXPECT_THAT(complaint([&] {
+                  parse({"--nnodes", "2", "-m", option, "f"});
+                }),
                 HasSubstr("one launcher on each host"))
         << option;
   // The program's own, a value, and ours are none.
-  EXPECT_EQ(answer_to_foreign_option({"--nproc-per-node=2", "prog", "-n", "3"}), std::nullopt);
-  EXPECT_EQ(answer_to_foreign_option({"--", "-n", "3"}), std::nullopt);
-  EXPECT_EQ(answer_to_foreign_option({"--role", "-n", "-r", "3", "-t3", "prog"}), std::nullopt);
+  EXPECT_EQ(parse({"--nproc-per-node=2", "prog", "-n", "3"}).rest.size(), 3U);
+  EXPECT_EQ(parse({"--", "-n", "3"}).rest.size(), 2U);
+  EXPECT_EQ(parse({"--role", "-n", "-r", "3", "-t3", "prog"}).rest.size(), 1U);
 }
 
 TEST(LaunchOptions, CompletionKnowsEveryOption) {

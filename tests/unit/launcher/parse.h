@@ -2,13 +2,15 @@
 #pragma once
 
 #include "launcher/plan/flags.h"
+#include "launcher/plan/foreign_options.h"
 #include "launcher/plan/options.h"
 #include "runtime/base/error.h"
 
 namespace dtrain::launcher {
 
 inline ParsedCommand parse(const std::vector<std::string>& arguments, const Environment& environment = {}) {
-  return resolve_command("dtrain-launch", launch_options(), arguments, environment, "PET_");
+  return resolve_command("dtrain-launch", launch_options(), arguments, environment, "PET_",
+                         foreign_options());
 }
 
 inline LaunchOptions options_of(const std::vector<std::string>& arguments,

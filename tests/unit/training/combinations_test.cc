@@ -233,7 +233,7 @@ TEST(Combinations, AnOptionOfAnotherOptimizerIsRefused) {
       {"--momentum 0.9", {"sgd", "rmsprop", "lars"}},
       {"--dampening 0.1", {"sgd"}},
       {"--nesterov --momentum 0.9", {"sgd"}},
-      {"--betas 0.9,0.95", {"adam", "adamw", "lamb"}},
+      {"--betas 0.9,0.95", {"adam", "adamw", "lamb", "lion"}},
       {"--eps 1e-8", {"adam", "adamw", "lamb", "rmsprop", "adagrad"}},
       {"--alpha 0.9", {"rmsprop"}},
       {"--centered", {"rmsprop"}},
@@ -242,7 +242,7 @@ TEST(Combinations, AnOptionOfAnotherOptimizerIsRefused) {
       {"--trust 0.1", {"lars"}},
   };
   for (const auto& [line, optimizers] : options) {
-    for (const char* optimizer : {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lars", "lamb"}) {
+    for (const char* optimizer : {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lion", "lars", "lamb"}) {
       const std::string refusal = refusal_of(line + " --optimizer " + optimizer);
       if (optimizers.contains(optimizer)) {
         EXPECT_EQ(refusal, "") << line << " " << optimizer;

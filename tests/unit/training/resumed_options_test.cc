@@ -19,9 +19,8 @@ Options given(const std::vector<std::string>& arguments) {
 TEST(ResumedOptions, ThatChangedAreInOneLine) {
   const auto saved = noted_options(given({"--epochs", "10", "--lr", "0.1", "--clip-grad-norm", "1"}));
   EXPECT_EQ(changed_options(given({"--epochs", "10", "--lr", "1e-1", "--clip-grad-norm", "1"}), saved), "");
-  EXPECT_EQ(
-      changed_options(given({"--epochs", "20", "--lr", "0.1", "--betas", "0.9,0.95"}), saved),
-      "--epochs 20 (10 before), --betas 0.9,0.95 (0.9,0.999 before), --clip-grad-norm unset (1 before)");
+  EXPECT_EQ(changed_options(given({"--epochs", "20", "--lr", "0.1", "--betas", "0.9,0.95"}), saved),
+            "--epochs 20 (10 before), --betas 0.9,0.95 (unset before), --clip-grad-norm unset (1 before)");
   EXPECT_EQ(changed_options(given({"--epochs", "20"}), {}), "") << "a checkpoint that says nothing";
 }
 

@@ -50,6 +50,10 @@ TEST(TrainConfig, DefaultsDependOnTheOptimizer) {
   EXPECT_EQ(lr({"--optimizer=adamw"}), 1e-3);
   EXPECT_EQ(lr({"--optimizer=rmsprop"}), 1e-2);
   EXPECT_EQ(rule<AdamWOptions>({"--optimizer=adamw", "--betas=0.8,0.95"}).beta2, 0.95);
+  EXPECT_EQ(rule<AdamWOptions>({"--optimizer=adamw"}).beta2, 0.999);
+  EXPECT_EQ(rule<LionOptions>({"--optimizer=lion"}).beta2, 0.99);
+  EXPECT_EQ(rule<LionOptions>({"--optimizer=lion", "--betas=0.95,0.98", "--lr=3e-4"}).beta2, 0.98);
+  EXPECT_EQ(lr({"--optimizer=lion"}), 1e-4);
   EXPECT_EQ(rule<RmsPropOptions>({"--optimizer=rmsprop"}).eps, 1e-8);
   EXPECT_EQ(rule<AdagradOptions>({"--optimizer=adagrad"}).eps, 1e-10);
 }
