@@ -54,7 +54,7 @@ export TSAN_OPTIONS=${TSAN_OPTIONS:-suppressions=$suppressions/tsan.supp:second_
 
 started=$SECONDS
 say "dtrain tests: install what is missing, build preset $preset, run everything with ctest"
-need_packages "${build_packages[@]}" "${test_packages[@]}" -- "${build_extras[@]}" "${lab_packages[@]}" "${browser_packages[@]}"
+need_packages "${build_packages[@]}" "${test_packages[@]}" -- "${build_extras[@]}" "${lab_packages[@]}" "${browser_packages[@]}" "${site_packages[@]}"
 need_python "$root" onnx onnx onnxruntime numpy  # exported networks run there, collectives are checked there
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
   need_python "$root" sass nvidia-cuda-nvdisasm nvidia-cuda-cuobjdump  # they read what nvcc makes

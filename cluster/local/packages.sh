@@ -12,6 +12,8 @@ build_extras=(libdnnl-dev ocl-icd-opencl-dev libgloo-dev libopenmpi-dev openmpi-
 lab_packages=(munge slurmctld slurmd slurm-client iproute2)
 # A browser without a window, for the tests of pages; they are skipped without.
 browser_packages=(chromium-headless-shell)
+# The documentation as a site; its test is skipped without.
+site_packages=(mkdocs doxygen)
 test_packages=(libgtest-dev libgmock-dev python3)
 
 say() { printf '==> %s\n' "$*"; }

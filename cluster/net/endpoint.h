@@ -63,7 +63,7 @@ class SocketAddress {
   socklen_t length_ = 0;
 };
 
-/// Whether `text` is what Kubernetes puts into <SERVICE>_PORT for each service of a namespace, such as
+/// Whether `text` is what Kubernetes puts into `SERVICE_PORT` for each service of a namespace, such as
 /// "tcp://10.0.0.7:80": of a service called "master" that variable is MASTER_PORT, and no port of a job's.
 bool is_service_link(std::string_view text) noexcept;
 

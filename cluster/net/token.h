@@ -54,7 +54,7 @@ void make_private_folder(const std::filesystem::path& folder);
 /// folder or file belongs to somebody else or lets others in, or when it cannot be made, with what to do.
 Token own_user_token(const std::filesystem::path& folder);
 
-/// Where own_user_token() keeps the secret: /tmp/dtrain-<user id>, whatever TMPDIR says, since all processes
+/// Where own_user_token() keeps the secret: `/tmp/dtrain-UID`, whatever TMPDIR says, since all processes
 /// of a job must find the same one.
 std::filesystem::path own_user_folder();
 

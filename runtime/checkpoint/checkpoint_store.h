@@ -188,14 +188,14 @@ class CheckpointStore {
   std::optional<Checkpoint> latest(const CheckpointTest& unusable = {}) const;
 
   /// Checkpoints of `step` and later turned out to be of no use: they lose their names, as in resume_from(),
-  /// for step-00000060.refused-<reason>. Returns the newest that is left. The caller must be the writer.
+  /// for `step-00000060.refused-REASON`. Returns the newest that is left. The caller must be the writer.
   /// Throws SystemError.
   std::optional<CheckpointEntry> refuse_from(std::int64_t step, const std::string& reason);
 
   /// Call it when resuming from `step`, before anything else of the run is written: says so in starts.jsonl,
   /// and returns the number of this start, which belongs into all that is recorded; what is saved from now on
   /// has it (TrainingState::extra, kStartEntry). Checkpoints of later steps lose their names, or they would
-  /// be taken for the newest next time. They are renamed to step-00000060.refused-<reason> where `refused`,
+  /// be taken for the newest next time. They are renamed to `step-00000060.refused-REASON` where `refused`,
   /// which latest() gave, has them, else to step-00000060.abandoned, and never deleted: that is for the
   /// person who looked at them. The caller must be the writer. Throws SystemError.
   std::int64_t resume_from(std::int64_t step, std::span<const RefusedCheckpoint> refused = {});
