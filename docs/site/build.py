@@ -21,7 +21,7 @@ INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
 
 def page_names():
-    top = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    top = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
     return [*top, *sorted((ROOT / "docs").rglob("*.md")), ROOT / "cluster/README.md", ROOT / "tests/bench/README.md"]
 
 
