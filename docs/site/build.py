@@ -51,6 +51,11 @@ class Pages:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
+    def copy(self, file):
+        path = self.folder / file.relative_to(ROOT)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, path)
+
     def add(self, page):
         def moved(found):
             target, anchor = found.group(1), found.group(2) or ""
@@ -58,6 +63,9 @@ class Pages:
             if path.is_dir():
                 return f"]({target.rstrip('/')}/index.md{anchor})"
             if path.suffix == ".md" or not path.is_file():
+                return found.group(0)
+            if path.suffix == ".png":
+                self.copy(path)
                 return found.group(0)
             self.write(f"{path.relative_to(ROOT)}.md", source_page(path))
             return f"]({target}.md{anchor})"
