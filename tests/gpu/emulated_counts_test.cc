@@ -42,7 +42,7 @@ Counts counts_of(const std::string& graph, int steps, const std::string& autotun
                                 "--autotune",
                                 autotune},
                   .run_dir = folder / "run",
-                  .options = limited_to(std::chrono::seconds(60))};
+                  .options = limited_to(std::chrono::seconds(200))};
   run.options.environment["DTRAIN_EMULATED_COUNTS"] = (folder / "counts.json").string();
   const RunResult result = train(run);
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -90,7 +90,7 @@ struct StepCounts {
 };
 
 StepCounts of_a_step_of_resnet(const std::string& precision) {
-  RunOptions options = limited_to(std::chrono::seconds(60));
+  RunOptions options = limited_to(std::chrono::seconds(200));
   options.environment["DTRAIN_EMULATED_GPUS"] = "1";
   const RunResult result =
       run({std::string(std::getenv("DTRAIN_BIN")) + "/dtrain", "bench", "step", "--device", "cuda", "--model",

@@ -31,7 +31,7 @@ class EmulatedParallelism : public testing::TestWithParam<int> {
                     .arguments = {"--device", "cuda", "--log-every", "1", "--threads", "1", "--max-steps",
                                   std::to_string(steps), "--collective-timeout", "100"},
                     .run_dir = folder_ / name,
-                    .options = limited_to(std::chrono::seconds(150))};
+                    .options = limited_to(std::chrono::seconds(400))};
     for (const Arguments* more : {&what, &how})
       run.arguments.insert(run.arguments.end(), more->begin(), more->end());
     run.options.environment["DTRAIN_EMULATED_SEED"] = std::to_string(GetParam());

@@ -27,7 +27,7 @@ TrainingRun resnet(int world, const std::string& precision, const std::filesyste
                         "--global-batch-size", "8", "--max-steps", kLong ? "8" : "6", "--lr", "0.001",
                         "--precision", precision, "--log-every", "1", "--eval-every", "0"},
           .run_dir = run_dir,
-          .options = limited_to(std::chrono::seconds(kLong ? 900 : 120))};
+          .options = limited_to(std::chrono::seconds(kLong ? 900 : 400))};
 }
 
 TrainingRun on_gpus(TrainingRun run, const std::string& graph, int gpus) {
