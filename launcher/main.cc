@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "launcher/control/commands.h"
+#include "launcher/hosts/proxy.h"
 #include "launcher/nodes/hand_over.h"
 #include "launcher/nodes/reach.h"
 #include "launcher/output/lines.h"
@@ -94,6 +95,14 @@ int launch(const ParsedCommand& line, Environment environment, std::span<char> t
   job.options = make_options(line);
   take_shutdown_timeout(environment, job.options);
   if (job.options.print_config) return print(options_table(line.options));
+  if (!job.options.hosts.empty()) {
+    hand_over_to_nodes(folder_of_this_binary(), argv);
+    Console console(STDOUT_FILENO, STDERR_FILENO, environment);
+    for (const std::string& note : line.notes) console.say(note);
+    const int code = run_hosts(line, job.options, environment, folder_of_this_binary(), console);
+    flush(console);
+    return code;
+  }
   job.token = find_secret(job.options, environment);
   job.placement = settle_placement(job.options, environment, this_machine(), job.token.has_value());
   if (job.options.explain) return explain(job);
@@ -142,6 +151,8 @@ int run(int argc, char** argv) {
   Environment environment = current_environment();
   const std::vector<std::string> arguments(argv + (argc > 0), argv + argc);
   if (const auto text = control_command(arguments, environment)) return print(*text);
+  if (arguments.size() == 2 && arguments[0] == "--from-stdin")
+    return run_proxy(arguments[1], DTRAIN_VERSION, folder_of_this_binary());
   const ParsedCommand line =
       resolve_command("dtrain-launch", launch_options(), arguments, environment, "PET_", foreign_options());
   if (const auto help = asked_help(line.options)) return print(*help);

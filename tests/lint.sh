@@ -49,7 +49,8 @@ launcher/watch:      runtime/base cluster/* launcher/plan launcher/output launch
 launcher/subreaper:  runtime/base cluster/* launcher/plan launcher/system
 launcher/control:    runtime/base cluster/* launcher/plan launcher/output launcher/watch
 launcher/process:    runtime/base cluster/* launcher/agent_store launcher/control launcher/plan launcher/output launcher/system launcher/watch launcher/subreaper
-launcher/nodes:      runtime/base cluster/* launcher/control launcher/plan launcher/output launcher/system launcher/subreaper launcher/process
+launcher/hosts:      runtime/base cluster/* launcher/plan launcher/output launcher/system launcher/subreaper launcher/process
+launcher/nodes:      runtime/base cluster/* launcher/control launcher/hosts launcher/plan launcher/output launcher/system launcher/subreaper launcher/process
 launcher:            runtime/base cluster/* launcher/*
 emulation:
 collectives:         runtime/base runtime/device cluster/*

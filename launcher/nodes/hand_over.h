@@ -16,4 +16,9 @@ void hand_over_to_nodes(const std::string& own_folder, char** argv);
 /// Runs a job of many nodes; for the launcher that can.
 int run_many(const Job& job, Console& console);
 
+/// Starts the job that --hosts asks for; for the launcher that can. `line` is what `options` were made of.
+/// Returns and throws as run_on_hosts().
+int run_hosts(const ParsedCommand& line, const LaunchOptions& options, const Environment& environment,
+              const std::string& own_folder, Console& console);
+
 }  // namespace dtrain::launcher

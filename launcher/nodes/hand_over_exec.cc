@@ -20,4 +20,9 @@ int run_many(const Job& job, Console&) {
   throw Error("a job of " + std::to_string(job.placement.nodes.most) + " nodes came to the launcher for one");
 }
 
+int run_hosts(const ParsedCommand&, const LaunchOptions& options, const Environment&, const std::string&,
+              Console&) {
+  throw Error("a job on the hosts " + options.hosts + " came to the launcher for one node");
+}
+
 }  // namespace dtrain::launcher

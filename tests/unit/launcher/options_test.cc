@@ -164,7 +164,7 @@ TEST(LaunchOptions, OptionsOfMpirunGetAnAnswer) {
     EXPECT_THAT(complaint([&] {
                   parse({"--nnodes", "2", "-m", option, "f"});
                 }),
-                HasSubstr("one launcher on each host"))
+                HasSubstr("several hosts are --hosts a,b,c or --hosts @FILE"))
         << option;
   // The program's own, a value, and ours are none.
   EXPECT_EQ(parse({"--nproc-per-node=2", "prog", "-n", "3"}).rest.size(), 3U);
