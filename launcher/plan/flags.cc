@@ -31,7 +31,7 @@ constexpr std::string_view kUsage =
 
 /// What most jobs need.
 constexpr std::string_view kCommon =
-    "nproc-per-node, standalone, nnodes, node-rank, master-addr, master-port, token-file, log-dir, "
+    "nproc-per-node, standalone, nnodes, hosts, node-rank, master-addr, master-port, token-file, log-dir, "
     "max-restarts, "
     "on-hang, config, explain, dry-run, print-completion, version, help, help-all";
 
