@@ -3,6 +3,7 @@
 // and after kill -9.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 
@@ -14,6 +15,9 @@ namespace dtrain::test {
 namespace {
 
 constexpr double kTolerance = 1e-5;
+const std::vector<std::string> kByol = {"--lr", "0.1", "--momentum", "0.9"};
+const std::vector<std::string> kDetector = {"--optimizer", "adamw",          "--lr",
+                                            "0.003",       "--weight-decay", "0.01"};
 
 class Programs : public testing::Test {
  protected:
@@ -67,6 +71,21 @@ class Programs : public testing::Test {
     }
   }
 
+  /// Alone, on two workers, and on two workers in each of `forms`.
+  void expect_pytorchs_in_forms(const std::string& program, const std::vector<std::string>& options,
+                                const std::vector<std::pair<std::string, std::vector<std::string>>>& forms) {
+    std::vector<TrainingRun> runs = {training("alone", program, 1, options),
+                                     training("plain", program, 2, options)};
+    for (const auto& [name, more] : forms) {
+      runs.push_back(training(name, program, 2, options));
+      runs.back().arguments.insert(runs.back().arguments.end(), more.begin(), more.end());
+    }
+    for (const TrainingRun& run : runs) {
+      expect_trained(train(run));
+      expect_pytorchs(run, program + ".json");
+    }
+  }
+
   void expect_same_after_kill9(const std::string& program, const std::vector<std::string>& more) {
     std::vector<std::string> longer = more;
     longer.insert(longer.end(), {"--epochs", "150", "--checkpoint-every", "20"});
@@ -81,7 +100,7 @@ class Programs : public testing::Test {
     const auto expected = losses_of(whole), found = losses_of(killed);
     ASSERT_GE(found.size(), 20U);
     EXPECT_EQ(std::vector(found.end() - 20, found.end()), std::vector(expected.end() - 20, expected.end()));
-    const bool is_whole = more.empty() || more.front() != "--shard";  // else a file for each rank
+    const bool is_whole = std::ranges::find(more, "--shard") == more.end();  // else a file for each rank
     if (is_whole) {
       EXPECT_EQ(final_weights(killed.run_dir), final_weights(whole.run_dir));
     }
@@ -91,18 +110,10 @@ class Programs : public testing::Test {
 };
 
 TEST_F(Programs, AGanHasTheLossesOfPyTorch) {
-  const std::pair<std::string, std::vector<std::string>> forms[] = {{"plain", {}},
-                                                                    {"accumulated", {"--accumulate", "2"}},
-                                                                    {"optimizer", {"--shard", "optimizer"}},
-                                                                    {"gradients", {"--shard", "gradients"}}};
-  const TrainingRun alone = training("alone", "gan", 1);
-  expect_trained(train(alone));
-  expect_pytorchs(alone, "gan.json");
-  for (const auto& [name, more] : forms) {
-    const TrainingRun run = training(name, "gan", 2, more);
-    expect_trained(train(run));
-    expect_pytorchs(run, "gan.json");
-  }
+  expect_pytorchs_in_forms("gan", {},
+                           {{"accumulated", {"--accumulate", "2"}},
+                            {"optimizer", {"--shard", "optimizer"}},
+                            {"gradients", {"--shard", "gradients"}}});
 }
 
 // From one form to another in the middle: the losses go on.
@@ -132,6 +143,63 @@ TEST_F(Programs, AFrozenBodyAndTwoRatesHaveTheLossesOfPyTorch) {
 
 TEST_F(Programs, FineTuningResumesBitForBitAfterKill9) {
   expect_same_after_kill9("finetune", {"--momentum", "0.9"});
+}
+
+// A frozen target that follows by an after_update(), and a loss of two views.
+TEST_F(Programs, ByolHasTheLossesOfPyTorch) {
+  expect_pytorchs_in_forms("byol", kByol,
+                           {{"accumulated", {"--accumulate", "2"}},
+                            {"optimizer", {"--shard", "optimizer"}},
+                            {"gradients", {"--shard", "gradients"}},
+                            {"virtual", {"--virtual-workers", "4"}}});
+}
+
+TEST_F(Programs, ByolResumesBitForBitAfterKill9) { expect_same_after_kill9("byol", kByol); }
+
+// Three losses whose mean is over objects, of which each batch has another number.
+TEST_F(Programs, ADetectorHasTheLossesOfPyTorch) {
+  expect_pytorchs_in_forms("detector", kDetector,
+                           {{"accumulated", {"--accumulate", "2"}},
+                            {"optimizer", {"--shard", "optimizer"}},
+                            {"parameters", {"--shard", "parameters"}},
+                            {"virtual", {"--virtual-workers", "4"}}});
+}
+
+TEST_F(Programs, ADetectorWithPartitionedParametersResumesBitForBitAfterKill9) {
+  std::vector<std::string> more = kDetector;
+  more.insert(more.end(), {"--shard", "parameters"});
+  expect_same_after_kill9("detector", more);
+}
+
+TEST_F(Programs, ADetectorsEvaluationHasEachLoss) {
+  const TrainingRun run = training("run", "detector", 2, kDetector);
+  expect_trained(train(run));
+  const Json metrics = Json::parse(read_file(run.run_dir / "summary.json")).at("test");
+  const double whole = metrics.at("object_loss").get<double>() + 5 * metrics.at("box_loss").get<double>() +
+                       metrics.at("class_loss").get<double>();
+  EXPECT_NEAR(metrics.at("loss").get<double>(), whole, kTolerance);
+}
+
+TEST_F(Programs, NoneIsMuchLongerThanInPyTorch) {
+  const std::filesystem::path programs = DTRAIN_PROGRAMS, examples = programs / "../../../examples";
+  const auto lines = [](const std::filesystem::path& file) {
+    const std::string text = read_file(file);
+    return static_cast<double>(std::ranges::count(text, '\n'));
+  };
+  for (const std::string name : {"gan", "finetune", "byol", "detector"})
+    EXPECT_LE(lines(examples / name / "main.cc"), 1.3 * lines(programs / (name + ".py"))) << name;
+}
+
+TEST_F(Programs, WhatAnAfterUpdateCannotHaveIsRefusedWithTheReason) {
+  const std::pair<std::vector<std::string>, std::string> refused[] = {
+      {{"--shard", "parameters"}, "with a task with an after_update(), which needs whole parameters"},
+      {{"--pipeline", "2"}, "with a task with an after_update(), which needs the whole network"},
+  };
+  for (const auto& [more, words] : refused) {
+    const RunResult result = train(training("refused", "byol", 2, more));
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.err.find(words), std::string::npos) << result.err;
+  }
 }
 
 TEST_F(Programs, WhatAPhaseCannotHaveIsRefusedWithTheReason) {
