@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "parallel/functional.h"
 #include "runtime/nn/module.h"
 #include "runtime/optim/optimizer.h"
 #include "training/batch_tensors.h"
@@ -22,6 +23,17 @@ struct TrainStep {
 /// A loss of training that depends on the step; otherwise as Task::loss().
 using StepLoss =
     std::function<Tensor(const Tensors& outputs, const BatchTensors& batch, const TrainStep& at)>;
+/// A loss over the samples of all workers, as contrastive losses are: `group` has the workers, each with its
+/// outputs of the same micro-batch, and the collectives of parallel/functional.h reach the others' with their
+/// gradients. The loss is averaged over the workers; where each has the mean over its own samples against
+/// those of all, the gradients are those of one process with the whole batch. Every worker makes the same
+/// calls in the same order, of tensors of the same shapes: the workers' shares of a batch must be equal.
+///
+///     [](const Tensors& outputs, const BatchTensors&, const TrainStep&, const RankGroup& group) {
+///       const Tensor keys = all_gather(outputs[1], 0, group, "keys");                    // [W · B, D]
+///       …
+using GroupLoss = std::function<Tensor(const Tensors& outputs, const BatchTensors& batch, const TrainStep& at,
+                                       const RankGroup& group)>;
 /// What the network is fed goes in, what the loss is made of comes out.
 using StepForward = std::function<Tensors(Module& network, const Tensors& inputs, const TrainStep& at)>;
 using AfterUpdate = std::function<void(Module& network, const TrainStep& at)>;

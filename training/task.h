@@ -145,6 +145,9 @@ class Task {
   virtual OptimizerFactory make_optimizer() const { return {}; }
   /// The loss of training where it depends on the step, in the place of loss(), which evaluation keeps.
   virtual StepLoss step_loss() const { return {}; }
+  /// The loss of training over the samples of all workers, in the place of loss(), which evaluation keeps,
+  /// and of step_loss().
+  virtual GroupLoss group_loss() const { return {}; }
   /// Called after each update, without gradients, on every rank alike: moving averages in the network (BYOL's
   /// target). Changes frozen parameters and buffers (both are saved), the same way on every
   /// rank.

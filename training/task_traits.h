@@ -12,7 +12,8 @@ inline TaskTraits traits_of(const Task& task) {
           .has_groups = !task.parameter_groups().empty(),
           .has_optimizer = task.make_optimizer() != nullptr,
           .has_after_update = task.after_update() != nullptr,
-          .has_step_loss = task.step_loss() != nullptr};
+          .has_step_loss = task.step_loss() != nullptr,
+          .has_group_loss = task.group_loss() != nullptr};
 }
 
 }  // namespace dtrain

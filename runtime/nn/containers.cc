@@ -1,5 +1,7 @@
 #include "runtime/nn/containers.h"
 
+#include <set>
+
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -22,6 +24,28 @@ Tensors Sequential::forward_all(const Tensors& inputs) {
   Tensors results = inputs;
   for (const auto& [name, module] : children()) results = (*module)(results);
   return results;
+}
+
+std::vector<LayerUnit> Sequential::chain() const {
+  std::vector<LayerUnit> parts;
+  std::set<const Module*> known;
+  for (const auto& [name, module] : children()) {
+    if (!known.insert(module.get()).second && module->parameter_count() > 0) {
+      throw UsageError(
+          "Sequential: expected each module with parameters once in a network that is cut into parts, got "
+          "module " +
+          name + " a second time");
+    }
+    parts.push_back({{{name, module}}, [module = module](const Tensor& x, const Tensors& beside) {
+                       if (!beside.empty()) {
+                         throw UsageError(
+                             "Sequential: expected one input where the network is cut into parts, got " +
+                             std::to_string(1 + beside.size()));
+                       }
+                       return (*module)(x);
+                     }});
+  }
+  return parts;
 }
 
 ModuleList::ModuleList(const std::vector<std::shared_ptr<Module>>& modules) {

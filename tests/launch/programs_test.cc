@@ -18,6 +18,7 @@ constexpr double kTolerance = 1e-5;
 const std::vector<std::string> kByol = {"--lr", "0.1", "--momentum", "0.9"};
 const std::vector<std::string> kDetector = {"--optimizer", "adamw",          "--lr",
                                             "0.003",       "--weight-decay", "0.01"};
+const std::vector<std::string> kContrastive = kDetector;
 
 class Programs : public testing::Test {
  protected:
@@ -162,6 +163,7 @@ TEST_F(Programs, ADetectorHasTheLossesOfPyTorch) {
                            {{"accumulated", {"--accumulate", "2"}},
                             {"optimizer", {"--shard", "optimizer"}},
                             {"parameters", {"--shard", "parameters"}},
+                            {"pipeline", {"--pipeline", "2"}},
                             {"virtual", {"--virtual-workers", "4"}}});
 }
 
@@ -180,13 +182,31 @@ TEST_F(Programs, ADetectorsEvaluationHasEachLoss) {
   EXPECT_NEAR(metrics.at("loss").get<double>(), whole, kTolerance);
 }
 
+// Each view is compared with those of all workers, which gradients come back from.
+TEST_F(Programs, AContrastiveLossOverAllWorkersHasTheLossesOfPyTorch) {
+  expect_pytorchs_in_forms("contrastive", kContrastive,
+                           {{"optimizer", {"--shard", "optimizer"}},
+                            {"gradients", {"--shard", "gradients"}},
+                            {"parameters", {"--shard", "parameters"}}});
+  TrainingRun threads = training("threads", "contrastive", 1, kContrastive);
+  threads.arguments.insert(threads.arguments.end(), {"--thread-workers", "4"});
+  for (const TrainingRun& run : {training("four", "contrastive", 4, kContrastive), threads}) {
+    expect_trained(train(run));
+    expect_pytorchs(run, "contrastive.json");
+  }
+}
+
+TEST_F(Programs, AContrastiveLossResumesBitForBitAfterKill9) {
+  expect_same_after_kill9("contrastive", kContrastive);
+}
+
 TEST_F(Programs, NoneIsMuchLongerThanInPyTorch) {
   const std::filesystem::path programs = DTRAIN_PROGRAMS, examples = programs / "../../../examples";
   const auto lines = [](const std::filesystem::path& file) {
     const std::string text = read_file(file);
     return static_cast<double>(std::ranges::count(text, '\n'));
   };
-  for (const std::string name : {"gan", "finetune", "byol", "detector"})
+  for (const std::string name : {"gan", "finetune", "byol", "detector", "contrastive"})
     EXPECT_LE(lines(examples / name / "main.cc"), 1.3 * lines(programs / (name + ".py"))) << name;
 }
 

@@ -160,9 +160,15 @@ Engine::Engine(const Task& task, Strategy& strategy, Communicator& communicator,
                                                   : std::make_unique<UpdateGuard>(device)),
       phases_(task.phases()),
       step_loss_(task.step_loss()),
+      group_loss_(task.group_loss()),
       after_update_(task.after_update()),
       scaler_(dynamic_cast<GradScaler*>(guard_.get())),
       feed_(device) {
+  if (group_loss_ && (step_loss_ || !phases_.empty())) {
+    throw UsageError(
+        fmt::format("task {}: expected a group_loss() alone, got one beside {}; it is given the step, too",
+                    task.name(), step_loss_ ? "a step_loss()" : "phases()"));
+  }
   if (options_.graphs == GraphUse::on && !device->has_graphs()) {
     throw UsageError("--cuda-graph on: expected a device with graphs, got " + device->name() +
                      "; use --device cuda, or --cuda-graph auto");
@@ -183,15 +189,16 @@ void Engine::prepare(ModelFactory factory, std::span<const Field> fields, const 
   reports_ = std::make_unique<StepReports>(alone_ ? *alone_ : communicator_,
                                            alone_ ? 1 : strategy_.share().size, device_, std::move(phases));
   dropouts_ = dropout_keys(strategy_.module());
-  const bool counts_steps = !phases_.empty() || step_loss_ || after_update_;
+  const bool counts_steps = !phases_.empty() || step_loss_ || group_loss_ || after_update_;
   const bool recordable =
       strategy_.graph_key(1).has_value() && !units_vary_ && dropouts_.empty() && !counts_steps;
   if (options_.graphs == GraphUse::on && !recordable) {
     throw UsageError(fmt::format(
         "--cuda-graph on: expected steps that wait for nothing, got {}; leave one of the two out, or use "
         "--cuda-graph auto",
-        units_vary_          ? "samples that differ in units, whose number is exchanged before each step"
-        : counts_steps       ? "a task that computes otherwise in each step (phases, step_loss, after_update)"
+        units_vary_ ? "samples that differ in units, whose number is exchanged before each step"
+        : counts_steps
+            ? "a task that computes otherwise in each step (phases, step_loss, group_loss, after_update)"
         : !dropouts_.empty() ? "dropout or noise, whose numbers are keyed by samples that only the host knows"
                              : "a strategy that exchanges inside a step (--sync-batch-norm)"));
   }
@@ -243,6 +250,7 @@ void Engine::run(const StepPlan& plan, MicroBatches& passes, Exchange exchange) 
 
 Tensor Engine::loss_of(const Tensors& outputs, const BatchTensors& batch, std::size_t phase) const {
   if (!phases_.empty()) return phases_[phase].loss(outputs, batch, at_);
+  if (group_loss_) return group_loss_(outputs, batch, at_, {communicator_, options_.patience});
   return step_loss_ ? step_loss_(outputs, batch, at_) : task_.loss(outputs, batch);
 }
 

@@ -144,6 +144,7 @@ class Engine {
   std::unique_ptr<UpdateGuard> guard_;
   const std::vector<StepPhase> phases_;  ///< the task's
   const StepLoss step_loss_;
+  const GroupLoss group_loss_;
   const AfterUpdate after_update_;
   TrainStep at_;                    ///< of the step that is being computed
   GradScaler* scaler_;              ///< the guard, where losses are scaled; else null

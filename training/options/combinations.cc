@@ -151,6 +151,7 @@ constexpr Form
     kPhases{"", "a task of several phases", "", DTRAIN_WHERE(asked.config.task.phases > 0)},
     kAfterUpdate{"", "a task with an after_update()", "", DTRAIN_WHERE(asked.config.task.has_after_update)},
     kStepLoss{"", "a task with a step_loss()", "", DTRAIN_WHERE(asked.config.task.has_step_loss)},
+    kGroupLoss{"", "a task with a group_loss()", "", DTRAIN_WHERE(asked.config.task.has_group_loss)},
     kTrace{"trace", "--trace", "nothing", DTRAIN_GIVEN("trace")},
     kTraceSteps{"trace-steps", "--trace-steps", "nothing", DTRAIN_GIVEN("trace-steps")};
 
@@ -242,6 +243,11 @@ constexpr Exclusion kExclusions[] = {
     {kWorkerStages, kPhases, ", each of which needs the whole network on every worker"},
     {kWorkerStages, kAfterUpdate, ", which needs the whole network on every worker"},
     {kTensor, kStepLoss, ", which is a loss of outputs that are not split"},
+    {kTensor, kGroupLoss, ", which is a loss of outputs that are not split"},
+    {kPipeline, kGroupLoss, ", which needs the outputs of all workers at the same time"},
+    {kVirtualWorkers, kGroupLoss, ", which needs the same micro-batches on every worker"},
+    {kSyncEvery, kGroupLoss, ", whose gradients go to the other workers in every step"},
+    {kServers, kGroupLoss, ", which needs the workers to step together"},
     {kShardParameters, kPhases, ", each of which needs whole parameters"},
     {kShardParameters, kAfterUpdate, ", which needs whole parameters"},
     {kSyncEvery, kPhases, ", whose optimizers would drift apart between them"},

@@ -40,7 +40,8 @@ inline constexpr int kShardNode = -1;
 /// What of a task's own makes a step more than a network, a loss and an optimizer (training/phase.h).
 struct TaskTraits {
   std::size_t phases = 0;
-  bool has_groups = false, has_optimizer = false, has_after_update = false, has_step_loss = false;
+  bool has_groups = false, has_optimizer = false, has_after_update = false, has_step_loss = false,
+       has_group_loss = false;
 };
 
 /// The flags, and what follows from them for one job.

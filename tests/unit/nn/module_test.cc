@@ -137,6 +137,23 @@ TEST_F(ModuleTest, SequentialChainsAndNumbers) {
   for (const auto& [name, tensor] : net.named_parameters()) EXPECT_FALSE(tensor.grad().defined()) << name;
 }
 
+// What a pipeline cuts it into.
+TEST_F(ModuleTest, SequentialIsAChainOfItsModules) {
+  const auto first = std::make_shared<Linear>(4, 4, generator_, device_);
+  const auto act = std::make_shared<ReLU>();
+  Sequential net({first, act, std::make_shared<Linear>(4, 2, generator_, device_), act});
+  const std::vector<LayerUnit> parts = net.chain();
+  ASSERT_EQ(parts.size(), 4U);
+  EXPECT_EQ(parts[2].modules.front().first, "2");
+  const Tensor x = Tensor::rand({5, 4}, generator_, device_);
+  EXPECT_EQ(through(parts, x).to_vector<float>(), net(x).to_vector<float>());
+  EXPECT_THAT(test::message_of([&] { through(parts, x, {x}); }), testing::HasSubstr("expected one input"));
+  EXPECT_THAT(test::message_of([&] {
+                Sequential({first, act, first}).chain();
+              }),
+              testing::HasSubstr("got module 2 a second time"));
+}
+
 TEST_F(ModuleTest, FusedActivationIsTheSame) {
   Generator one(5), two(5);
   Linear plain(4, 3, one, device_), fused(4, 3, two, device_, {true, Activation::relu});

@@ -117,14 +117,16 @@ const Breach kBreaches[] = {
 // With a task that has something of its own.
 const std::string kOptimizer = "a task that makes its optimizer",
                   kGroups = "a task with groups of parameters", kPhases = "a task of several phases",
-                  kAfter = "a task with an after_update()", kStepLoss = "a task with a step_loss()";
+                  kAfter = "a task with an after_update()", kStepLoss = "a task with a step_loss()",
+                  kGroupLoss = "a task with a group_loss()";
 
 TaskTraits traits_of(const std::string& task) {
   return {.phases = task == kPhases ? 2U : 0U,
           .has_groups = task == kGroups,
           .has_optimizer = task == kOptimizer,
           .has_after_update = task == kAfter,
-          .has_step_loss = task == kStepLoss};
+          .has_step_loss = task == kStepLoss,
+          .has_group_loss = task == kGroupLoss};
 }
 
 const Breach kTaskBreaches[] = {
@@ -140,6 +142,11 @@ const Breach kTaskBreaches[] = {
     {"--tensor 2", "tensor", kPhases},
     {"--tensor 2", "tensor", kAfter},
     {"--tensor 2", "tensor", kStepLoss},
+    {"--tensor 2", "tensor", kGroupLoss},
+    {"--pipeline 2", "pipeline", kGroupLoss},
+    {"--virtual-workers 4", "virtual-workers", kGroupLoss},
+    {"--sync-every 2", "sync-every", kGroupLoss},
+    {"--servers 1", "servers", kGroupLoss},
     {"--pipeline 2", "pipeline", kPhases},
     {"--pipeline 2 --devices cpu:0,cpu:1", "devices", kPhases},
     {"--pipeline 2", "pipeline", kAfter},
