@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "collectives/factory.h"
@@ -16,7 +17,9 @@
 #include "runtime/nn/layers.h"
 #include "runtime/nn/trainable.h"
 #include "runtime/optim/sgd.h"
+#include "tests/support/message_of.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/training.h"
 #include "training/options/train_flags.h"
 #include "training/task_traits.h"
 
@@ -183,6 +186,56 @@ TEST_F(TrainerTest, TellsTheLossOfTheStepAndFollowsEachUpdate) {
   EXPECT_EQ(online, find(first, "online.weight")) << "its rate is 0";
   for (std::size_t i = 0; i < online.size(); ++i)
     EXPECT_NEAR(after[i], online[i] + (before[i] - online[i]) / 512, 1e-6) << "nine updates later";
+}
+
+/// Its loss in training is that of a group of workers, twice the other one; `beside` another one of the step.
+class Grouped final : public Task {
+ public:
+  explicit Grouped(bool beside) : beside_(beside) {}
+  std::string name() const override { return "grouped"; }
+  std::unique_ptr<Module> build(std::span<const Field> fields, Generator& generator,
+                                const std::shared_ptr<Device>& device) const override {
+    return std::make_unique<Sequential>(std::vector<std::shared_ptr<Module>>{
+        std::make_shared<Flatten>(),
+        std::make_shared<Linear>(fields[0].shape.product(), 10, generator, device)});
+  }
+  Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override {
+    return cross_entropy(outputs.front(), batch["label"]);
+  }
+  StepLoss step_loss() const override {
+    if (!beside_) return {};
+    return [this](const Tensors& outputs, const BatchTensors& batch, const TrainStep&) {
+      return loss(outputs, batch);
+    };
+  }
+  GroupLoss group_loss() const override {
+    return [this](const Tensors& outputs, const BatchTensors& batch, const TrainStep& at,
+                  const RankGroup& group) {
+      EXPECT_EQ(group.communicator.size(), 1);
+      EXPECT_EQ(at.step, ++steps);
+      return 2 * loss(outputs, batch);
+    };
+  }
+  mutable std::int64_t steps = 0;
+
+ private:
+  bool beside_;
+};
+
+TEST_F(TrainerTest, ALossOfTheGroupIsOfTrainingAlone) {
+  const Grouped task(false);
+  EXPECT_EQ(train(task, {"--dataset", "synthetic:1x6x6,10,64", "--max-steps", "3", "--log-every", "1"}),
+            ExitCode::ok);
+  EXPECT_EQ(task.steps, 3);
+  EXPECT_NEAR(test::losses(folder_ / "run").front(), 2 * std::log(10), 0.8);
+}
+
+TEST_F(TrainerTest, ALossOfTheGroupBesideAnotherIsRefused) {
+  const std::string refusal = test::message_of([&] {
+    train(Grouped(true), {"--dataset", "synthetic:1x6x6,10,64", "--max-steps", "1"});
+  });
+  EXPECT_THAT(refusal,
+              HasSubstr("task grouped: expected a group_loss() alone, got one beside a step_loss()"));
 }
 
 TEST_F(TrainerTest, AnOptimizerOfTheTasksOwnHasItsRateAndTheSchedule) {
