@@ -28,6 +28,9 @@ namespace fs = std::filesystem;
 constexpr OptionSpec kOptions[] = {
     {"data-dir", "Doctor", "DIR", "", "folder with the data set's files; unset: where Debian's package installs them"},
     {"run-dir", "Doctor", "DIR", ".", "where runs will be written"},
+    {"seconds", "Doctor", "SECONDS", "2", "in a job of several workers: how long each times matrix products", 0, "", "", "", option_rows::real(0, 3600)},
+    {"timeout", "Doctor", "SECONDS", "300", "in a job of several workers: longest wait for the others", 0, "", "", "", option_rows::real(1, 86400)},
+    {"gate", "Doctor", "", "", "for dtrain-launch --health-check: print nothing, and fail where this worker's node is bad or out of line"},
     {"json", "Doctor", "", "", "print one JSON object"},
     {"help", "Doctor", "", "", "print this text"},
 };
@@ -104,24 +107,13 @@ Finding check_dataset(const std::string& folder) {
   return {"fashion-mnist", Verdict::good, fmt::format("{} samples: {}", data->size(), data->name()), ""};
 }
 
-std::vector<Finding> examine(const Options& options, const Environment& environment) {
-  std::vector<Finding> findings;
-  for (const BuildFeature& feature : build_features()) findings.push_back(check_build(feature));
-  const std::string data_dir = options.has("data-dir") ? options.text("data-dir") : "";
-  findings.push_back(guarded("device", "", [] { return check_device(); }));
-  for (Finding& finding : examine_gpus(has_feature("CUDA"), has_feature("NCCL")))
-    findings.push_back(std::move(finding));
-  findings.push_back(check_cores(environment));
-  findings.push_back(guarded("placement", "unset the variables named, or start through dtrain-launch",
-                             [&] { return check_placement(environment); }));
-  findings.push_back(guarded("loopback", "bring the loopback interface up: ip link set lo up",
-                             [] { return check_loopback(); }));
-  for (Finding& finding : examine_cluster(environment)) findings.push_back(std::move(finding));
-  findings.push_back(check_files());
-  findings.push_back(check_disk(options.text("run-dir")));
-  findings.push_back(guarded("fashion-mnist", "apt install dataset-fashion-mnist, or --data-dir",
-                             [&] { return check_dataset(data_dir); }));
-  return findings;
+// Contradictions are findings of their own.
+bool is_in_a_job(const Environment& environment) {
+  try {
+    return *find_placement(environment).world_size > 1;
+  } catch (const UsageError&) {
+    return false;
+  }
 }
 
 std::string_view name_of(Verdict verdict) {
@@ -157,6 +149,26 @@ void print_table(const std::vector<Finding>& findings) {
 
 }  // namespace
 
+std::vector<Finding> examine_machine(const std::string& run_dir, const std::string& data_dir,
+                                     const Environment& environment) {
+  std::vector<Finding> findings;
+  for (const BuildFeature& feature : build_features()) findings.push_back(check_build(feature));
+  findings.push_back(guarded("device", "", [] { return check_device(); }));
+  for (Finding& finding : examine_gpus(has_feature("CUDA"), has_feature("NCCL")))
+    findings.push_back(std::move(finding));
+  findings.push_back(check_cores(environment));
+  findings.push_back(guarded("placement", "unset the variables named, or start through dtrain-launch",
+                             [&] { return check_placement(environment); }));
+  findings.push_back(guarded("loopback", "bring the loopback interface up: ip link set lo up",
+                             [] { return check_loopback(); }));
+  for (Finding& finding : examine_cluster(environment)) findings.push_back(std::move(finding));
+  findings.push_back(check_files());
+  findings.push_back(check_disk(run_dir));
+  findings.push_back(guarded("fashion-mnist", "apt install dataset-fashion-mnist, or --data-dir",
+                             [&] { return check_dataset(data_dir); }));
+  return findings;
+}
+
 ExitCode run_doctor(const Invocation& invocation) {
   const Options options =
       resolve_options("dtrain doctor", kOptions, invocation.arguments, invocation.environment);
@@ -164,7 +176,16 @@ ExitCode run_doctor(const Invocation& invocation) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }
-  const auto findings = examine(options, invocation.environment);
+  options.check(kOptions);
+  const std::string data_dir = options.has("data-dir") ? options.text("data-dir") : "";
+  JobExamination job{options.text("run-dir"), data_dir};
+  options.read("seconds", job.seconds);
+  job.timeout =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.real("timeout", 1, 86400)));
+  job.json = options.enabled("json");
+  job.gate = options.enabled("gate");
+  if (job.gate || is_in_a_job(invocation.environment)) return examine_job(job, invocation.environment);
+  const auto findings = examine_machine(job.run_dir, job.data_dir, invocation.environment);
   options.enabled("json") ? print_json(findings) : print_table(findings);
   const bool bad = std::any_of(findings.begin(), findings.end(),
                                [](const Finding& finding) { return finding.verdict == Verdict::bad; });

@@ -1,9 +1,11 @@
-// What the checks of `dtrain doctor` say; one file looks at this machine, another at its way to others.
+// What the checks of `dtrain doctor` say; files look at this machine, its GPUs, its way to others, and a
+// whole job.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/error.h"
 
@@ -35,5 +37,22 @@ std::vector<Finding> examine_gpus(bool built_cuda, bool built_nccl);
 /// Interfaces, the way to rank 0 and its port, the token, the clock, the MPI module, mpirun, Slurm and munge.
 /// Takes a few seconds at most, when names do not resolve.
 std::vector<Finding> examine_cluster(const Environment& environment);
+
+/// All checks of this machine and of its way to others, data set and `run_dir` included. `data_dir`: empty:
+/// where Debian's package installs the data set.
+std::vector<Finding> examine_machine(const std::string& run_dir, const std::string& data_dir,
+                                     const Environment& environment);
+
+struct JobExamination {
+  std::string run_dir, data_dir;
+  double seconds = 2;  ///< for which matrix products are timed
+  Duration timeout = std::chrono::minutes(5);
+  bool json = false;
+  bool gate = false;  ///< print nothing, and throw Error with the reason on a node that is unfit
+};
+
+/// Collective among the workers of a job: each examines and measures its machine, rank 0 prints one table.
+/// Its exit code is that of the worst; the others' is ok. Throws PeerError.
+ExitCode examine_job(const JobExamination& wanted, const Environment& environment);
 
 }  // namespace dtrain

@@ -70,6 +70,9 @@ Finding check_master(const Environment& environment) {
                         route.interface, route.address),
             ""};
   }
+  // In a job that runs rank 0 has the port.
+  if (find_variable(environment, "DTRAIN_STORE_FD") != nullptr || *placement.rank > 0)
+    return {"master", Verdict::good, "this machine; rank 0 of this job listens there", ""};
   const Listener listener = listen_on(master.host, master.port, Deadline::after(kPatience));
   return {"master", Verdict::good, fmt::format("this machine; can listen on {}", listener.address.text()),
           ""};

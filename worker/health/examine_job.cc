@@ -1,0 +1,122 @@
+// `dtrain doctor` as the program of a job: one table of all workers, in which a node that is out of line
+// shows.
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "training/start/peers.h"
+#include "training/start/threads.h"
+#include "worker/benchmark/all_reduce.h"
+#include "worker/build.h"
+#include "worker/doctor.h"
+#include "worker/health/measure.h"
+
+namespace dtrain {
+namespace {
+
+constexpr std::size_t kReducedElements = std::size_t{1} << 20;  // 4 MiB of float32
+constexpr std::size_t kNoTerminal = 120;
+
+std::string host_name() {
+  std::string name(256, '\0');
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+  name.resize(std::min(name.find('\0'), name.find('.')));
+  return name;
+}
+
+// The launcher says how wide its terminal is.
+std::size_t width_of_terminal(const Environment& environment) {
+  for (const char* variable : {"DTRAIN_COLUMNS", "COLUMNS"}) {
+    const std::string* text = find_variable(environment, variable);
+    const auto columns = text == nullptr ? std::nullopt : parse_integer(*text);
+    if (columns && *columns >= 20) return static_cast<std::size_t>(*columns);
+  }
+  winsize window{};
+  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col >= 20;
+  return known ? window.ws_col : kNoTerminal;
+}
+
+HealthReport examine_node(const JobExamination& wanted, const Environment& environment,
+                          const Placement& placement) {
+  HealthReport report;
+  report.rank = *placement.rank;
+  report.host = host_name();
+  for (Finding& finding : examine_machine(wanted.run_dir, wanted.data_dir, environment)) {
+    // Nobody needs this data set to examine a cluster, and `dtrain train` names what it lacks.
+    if (finding.verdict == Verdict::bad && finding.subject != "fashion-mnist")
+      report.bad.push_back(std::move(finding));
+  }
+  std::shared_ptr<Device> device;
+  try {
+    device = make_device("auto", {.local_rank = *placement.local_rank});
+    report.device = device->name();
+  } catch (const Error&) {
+    report.device = "none";  // a finding says why
+  }
+  measure_node(report, device, wanted.run_dir, *placement.local_rank == 0, wanted.seconds);
+  return report;
+}
+
+void print(const std::vector<HealthReport>& reports, const AllReduceResult& reduced, std::string_view backend,
+           const JobExamination& wanted, const Environment& environment) {
+  if (wanted.json) {
+    fmt::print("{}", health_json(reports, build_version()));
+    return;
+  }
+  std::set<std::string> hosts;
+  for (const HealthReport& report : reports) hosts.insert(report.host);
+  fmt::print(
+      "{}\n{} workers on {} host{}; all_reduce of 4 MiB by {}: {:.3g} ms, bus bandwidth {:.3g} GB/s\n\n{}",
+      build_description(), reports.size(), hosts.size(), hosts.size() == 1 ? "" : "s", backend,
+      1e3 * reduced.median_seconds, reduced.bus_gbs(), health_table(reports, width_of_terminal(environment)));
+}
+
+// Each worker judges its own node, by what all of them have measured.
+void judge(const std::vector<HealthReport>& reports, std::size_t own) {
+  std::string reasons;
+  const auto add = [&](const std::string& reason) { reasons += (reasons.empty() ? "" : "; ") + reason; };
+  for (const Finding& finding : reports[own].bad) add(finding.subject + ": " + finding.text);
+  for (const Outlier& outlier : find_outliers(reports)) {
+    if (outlier.row == own) add(text_of(outlier));
+  }
+  if (!reasons.empty()) throw Error("this node is unfit: " + reasons);
+}
+
+}  // namespace
+
+ExitCode examine_job(const JobExamination& wanted, const Environment& environment) {
+  const Placement placement = find_placement(environment);
+  limit_threads(placement, environment);
+  FdLog log(STDERR_FILENO, "dtrain", LogLevel::warning);
+  HealthReport report = examine_node(wanted, environment, placement);
+  Peers peers(placement, Backend::automatic, environment, wanted.timeout, log);
+  Communicator& communicator = peers.communicator();
+  measure_links(report, communicator, gather_texts(communicator, report.host, wanted.timeout),
+                wanted.timeout);
+  AllReducePlan plan;
+  plan.warmup = 1;
+  plan.iterations = 3;
+  plan.timeout = wanted.timeout;
+  const AllReduceResult reduced =
+      measure_all_reduce(communicator, make_device("cpu"), kReducedElements, plan);
+  std::vector<HealthReport> reports;
+  for (const std::string& text : gather_texts(communicator, to_json(report), wanted.timeout))
+    reports.push_back(health_from_json(text));
+  const std::string backend(communicator.backend());
+  peers.leave();
+  if (wanted.gate) {
+    judge(reports, static_cast<std::size_t>(report.rank));
+    return ExitCode::ok;
+  }
+  if (report.rank != 0) return ExitCode::ok;
+  print(reports, reduced, backend, wanted, environment);
+  const bool bad =
+      reduced.wrong > 0 ||
+      std::any_of(reports.begin(), reports.end(), [](const HealthReport& each) { return !each.bad.empty(); });
+  return bad ? ExitCode::failure : ExitCode::ok;
+}
+
+}  // namespace dtrain
