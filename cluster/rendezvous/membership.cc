@@ -31,6 +31,7 @@ Membership::Membership(JobRules rules, TimePoint now)
     : rules_(std::move(rules)),
       slots_(rules_.min_nodes, rules_.max_nodes, rules_.hosts, rules_.spares),
       begun_(now),
+      progress_(rules_.max_stalled_restarts),
       next_waiting_(now + rules_.waiting_every),
       last_tick_(now),
       next_sweep_(now),
@@ -153,6 +154,7 @@ void Membership::on(Slot& slot, const Ended& event, TimePoint now) {
   slot.ended = event.exit_code;
   --unended_;
   all_zero_ = all_zero_ && event.exit_code == 0;
+  step_ = std::max(step_, event.step);
   if (event.exit_code == kRequeue) {
     requeue_ = true;
     if (phase_ == Phase::running && !requeue_at_) requeue_at_ = now + kRequeuePatience;

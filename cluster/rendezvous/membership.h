@@ -10,6 +10,7 @@
 
 #include "cluster/quorum/voters.h"
 #include "cluster/rendezvous/protocol.h"
+#include "cluster/rendezvous/restart_progress.h"
 #include "cluster/rendezvous/slot_table.h"
 
 namespace dtrain::rendezvous {
@@ -19,6 +20,7 @@ struct JobRules {
   int min_nodes = 1, max_nodes = 1;
   int spares = 0;  ///< standby launchers, one of which replaces a lost node; in a job of fixed size
   int max_restarts = 0;
+  int max_stalled_restarts = 0;                       ///< of them, in a row without progress; 0: any number
   Duration join_timeout = std::chrono::seconds(600);  ///< until the first round; then missing nodes are named
   Duration last_call = std::chrono::seconds(30);      ///< how long MIN nodes wait for MAX
   Duration lease = std::chrono::seconds(4);  ///< a node that hears no answer for this long ends its workers
@@ -140,6 +142,7 @@ class Membership {
   void stop_round(TimePoint now);
   void conclude(TimePoint now);
   void finish_early();
+  void finish_stalled();
   void conclude_signal();
   void finish(int exit_code, std::optional<Failure> failure);
   bool enough_left() const noexcept;
@@ -182,6 +185,8 @@ class Membership {
   bool taking_in_ = false;  // stopping for a newcomer
   bool again_ = false;      // stopping to start again
   bool all_zero_ = true;    // codes of this round
+  std::int64_t step_ = -1;  // that this round has come to
+  RestartProgress progress_;
 
   std::optional<TimePoint> enough_since_;  // elastic: MIN have been here
   TimePoint next_waiting_;

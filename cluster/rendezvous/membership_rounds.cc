@@ -69,6 +69,7 @@ void Membership::form(TimePoint now) {
   enough_since_.reset();
   requeue_ = taking_in_ = again_ = false;
   all_zero_ = true;
+  step_ = -1;
   next_waiting_ = now + rules_.waiting_every;
   events_.emplace_back(Forming{round_, 0, nodes_, displaced_, restarts_});
 }
@@ -173,8 +174,18 @@ void Membership::conclude(TimePoint now) {
   if (taking_in_ && !all_zero_ && enough_left()) return form(now);
   if (phase_ == Phase::running || taking_in_) return all_zero_ ? finish(0, std::nullopt) : finish_early();
   if (!again_ || !may_go_on()) return finish(found_->failure.exit_code, found_->failure);
+  // What a lost node had come to is not known, and its loss is no fault of the program's.
+  if (found_->failure.kind == Failure::Kind::worker) progress_.failed_at(step_);
+  if (progress_.stalled()) return finish_stalled();
   ++restarts_;
   form_or_gather(now);
+}
+
+// The cause has been told with the Stop.
+void Membership::finish_stalled() {
+  Failure failure = found_->failure;
+  failure.lines = {progress_.text() + "; the job ends with the cause above"};
+  finish(failure.exit_code, std::move(failure));
 }
 
 // Ended by themselves or for a newcomer, and nobody continues.

@@ -35,6 +35,7 @@ Membership::Membership(JobRules rules, const Inheritance& inheritance, TimePoint
   restarts_ = known.restart_count;
   nodes_ = known.nodes;
   displaced_ = known.displaced;
+  progress_.inherit(known.best_step, known.stalled_restarts);
   unended_ = nodes_.size();
   all_zero_ = false;
   for (const RoundNode& node : nodes_) {
@@ -92,6 +93,8 @@ Snapshot Membership::snapshot() const {
   known.round = round_;
   known.nodes = nodes_;
   known.displaced = displaced_;
+  known.best_step = progress_.best_step();
+  known.stalled_restarts = progress_.stalled_restarts();
   return known;
 }
 

@@ -102,7 +102,7 @@ template <class Fields>
 void describe(Fields& f, typename Fields::template Of<Snapshot>& event) {
   f(event.job);
   f.list(event.voters, kMaxVoters, [](auto& each, auto& voter) { each(voter); });
-  f(event.restart_count, event.launch_time_ns, event.round);
+  f(event.restart_count, event.launch_time_ns, event.round, event.best_step, event.stalled_restarts);
   displaced(f, event.displaced);
   nodes(f, event.nodes);
 }
@@ -118,7 +118,7 @@ void describe(Fields& f, typename Fields::template Of<Failed>& event) {
 }
 template <class Fields>
 void describe(Fields& f, typename Fields::template Of<Ended>& event) {
-  f(event.round, event.exit_code);
+  f(event.round, event.exit_code, event.step);
 }
 template <class Fields>
 void describe(Fields& f, typename Fields::template Of<Signalled>& event) {

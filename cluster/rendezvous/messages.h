@@ -13,7 +13,7 @@
 namespace dtrain::rendezvous {
 
 /// Of all that launchers tell each other once they have joined; to be raised with every change of it.
-inline constexpr int kMessagesVersion = 4;
+inline constexpr int kMessagesVersion = 5;
 
 inline constexpr std::size_t kMaxAddressBytes = 256;
 inline constexpr std::size_t kMaxMatches = 64;

@@ -123,6 +123,8 @@ struct Snapshot {
   /// Its first leader. Where all are lost who could have led it on, another job begins at the same meeting
   /// point: its rounds are numbered as those of what is left of the former one.
   std::uint64_t job = 0;
+  std::int64_t best_step = -1;  ///< RestartProgress
+  int stalled_restarts = 0;     ///< likewise
 };
 using LeaderEvent = std::variant<Waiting, Forming, Start, Stop, Over, Refused, LeaseLost, Snapshot>;
 /// Nothing comes after it.
@@ -145,6 +147,7 @@ struct Failed {  ///< at once, while the other workers still run
 struct Ended {  ///< every worker of the node and all it left behind has ended
   int round = 0;
   int exit_code = 0;
+  std::int64_t step = -1;  ///< the last one that its workers have finished; below 0: they do not say
 };
 struct Signalled {  ///< this launcher got a signal that ends the job
   int signal = 0;

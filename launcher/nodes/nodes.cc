@@ -245,7 +245,7 @@ class NodesRun final : private OtherNodes {
     } else {
       for (const std::string& line : troubles) console_.complain(line);
     }
-    agent_->say(rendezvous::Ended{round_, code});
+    agent_->say(rendezvous::Ended{round_, code, result.step});
   }
 
   void tell_end(const Error& error) {

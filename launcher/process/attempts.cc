@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -41,6 +42,16 @@ void raise_descriptor_limit(int workers, bool agent_store) {
 
 bool writes_files(const LaunchOptions& options) {
   return !options.log_dir.empty() || options.redirects.any() || options.tee.any();
+}
+
+// Programs made with another version of the library say nothing, those that have met nobody yet neither.
+std::int64_t last_step(const StatusPage& page, int workers) {
+  std::int64_t step = -1;
+  for (int worker = 0; worker < workers; ++worker) {
+    const auto status = page.slot(worker).read();
+    if (status) step = std::max(step, status->step);
+  }
+  return step;
 }
 
 }  // namespace
@@ -170,8 +181,10 @@ GroupResult Attempts::run(const Plan& plan, const Start& start, MasterPort maste
   const JobEvents::Start event{run_id, start.number, start.restart_count};
   job_.control->start(plan, event);
   job_.events->start(plan, event, attempt.master_port);
-  return GroupRun(plan, attempt, job_.environment, settings, signals_, console_, std::move(master.socket))
-      .run();
+  GroupResult result =
+      GroupRun(plan, attempt, job_.environment, settings, signals_, console_, std::move(master.socket)).run();
+  if (status) result.step = last_step(*status, static_cast<int>(plan.workers.size()));
+  return result;
 }
 
 void Attempts::report(const GroupResult& result) {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include "cluster/rendezvous/restart_progress.h"
 #include "launcher/process/attempts.h"
 
 namespace dtrain::launcher {
@@ -23,12 +24,18 @@ int run_job(const Job& job, Console& console) {
   Attempts::Start start;
   start.launch_time_ns = now_in_ns();
   if (job.program.uses_dtrain) start.token = (job.token ? *job.token : make_token()).hex();
+  rendezvous::RestartProgress progress(job.options.max_stalled_restarts);
   for (;; ++start.number, ++start.restart_count) {
     const GroupResult result = attempts.run(plan, start, master.settle(plan.master_addr, plan.master_port));
     attempts.report(result);
     const bool again = result.failure && !result.signal && result.stuck.empty() &&
                        start.restart_count < job.options.max_restarts;
     if (!again) return Attempts::exit_code(result);
+    progress.failed_at(result.step);
+    if (progress.stalled()) {
+      console.complain(progress.text() + "; the job ends with the cause above");
+      return Attempts::exit_code(result);
+    }
     job.events->restart(start.restart_count + 1, job.options.max_restarts);
     console.say("restarting the group: restart " + std::to_string(start.restart_count + 1) + " of " +
                 std::to_string(job.options.max_restarts));

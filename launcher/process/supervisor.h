@@ -2,6 +2,7 @@
 // what to do next. Owns no process and reads no clock.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@ struct GroupResult {
   bool fenced = false;                  ///< the lease ran out, and subreaper or guard have ended the workers
   bool subreaper_lost = false;          ///< it ended before its workers, which have been ended
   std::optional<int> subreaper_error = {};  ///< errno of what kept it from its work; empty: it was killed
+  std::int64_t step = -1;               ///< the last one that a worker has finished; below 0: they do not say
   std::vector<std::string> stuck = {};  ///< processes that could not be ended, not even by SIGKILL, in words
 };
 

@@ -12,7 +12,9 @@
 namespace dtrain::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr auto kPatience = std::chrono::seconds(100);
 // Launchers take this machine for theirs alone, and there are two of them.
@@ -44,6 +46,23 @@ class NodesTraining : public ::testing::Test {
 
   TempDir folder_;
 };
+
+// Such a learning rate diverges in the same step each time.
+TEST_F(NodesTraining, AJobThatFailsInTheSameStepEachTimeIsNotRestartedAsOftenAsAllowed) {
+  const std::vector<std::string> diverging = {"--epochs=1", "--lr=1e30", "--resume=auto"};
+  std::vector<std::string> alone = {program("dtrain-launch"), "--max-restarts=20",
+                                    "--max-stalled-restarts=2"};
+  for (const std::string& word : training("one", 1, diverging)) alone.push_back(word);
+  Running one(alone, kOneThread);
+  EXPECT_GT(one.wait(kPatience), 0) << one.err();
+  std::vector<std::string> options = {"--max-restarts=20", "--max-stalled-restarts=2"};
+  for (const std::string& word : training("two", 1, diverging)) options.push_back(word);
+  Nodes nodes(2, options, "2", kOneThread);
+  for (int i = 0; i < 2; ++i) EXPECT_GT(nodes[i].wait(kPatience), 0) << nodes.errors();
+  for (const std::string& said : {one.err(), nodes[0].err(), nodes[1].err()})
+    EXPECT_THAT(said, AllOf(HasSubstr("restart 2 of 20"), Not(HasSubstr("restart 3 of 20")),
+                            HasSubstr("no progress over 2 restarts: none ")));
+}
 
 TEST_F(NodesTraining, TwoNodesHaveTheNumbersOfOne) {
   Running one(

@@ -95,6 +95,7 @@ class Job {
   }
   const std::vector<ConnectionId>& lost() const { return lost_; }
   bool over() const { return membership_.over(); }
+  Snapshot snapshot() const { return membership_.snapshot(); }
 
  private:
   void collect() {
