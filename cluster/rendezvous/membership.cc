@@ -46,6 +46,7 @@ Admission Membership::join(ConnectionId id, const NodeOffer& offer, TimePoint no
     return come_back(*own, id, now);
   }
   if (over()) return {-1, over_because_, {}};
+  if (const auto kept = kept_out_.find(offer.host); kept != kept_out_.end()) return {-1, kept->second, {}};
   std::string why = slots_.objection(offer);
   if (why.empty() && !elastic() && !takes_replacements() && phase_ != Phase::gathering)
     why = fmt::format("the job of {} nodes has started without host {}; start it again", rules_.max_nodes,

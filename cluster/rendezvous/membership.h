@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,7 +21,8 @@ struct JobRules {
   int min_nodes = 1, max_nodes = 1;
   int spares = 0;  ///< standby launchers, one of which replaces a lost node; in a job of fixed size
   int max_restarts = 0;
-  int max_stalled_restarts = 0;                       ///< of them, in a row without progress; 0: any number
+  int max_stalled_restarts = 0;  ///< of them, in a row without progress; 0: any number
+  bool examines = false;         ///< nodes, before the first round and before each restart
   Duration join_timeout = std::chrono::seconds(600);  ///< until the first round; then missing nodes are named
   Duration last_call = std::chrono::seconds(30);      ///< how long MIN nodes wait for MAX
   Duration lease = std::chrono::seconds(4);  ///< a node that hears no answer for this long ends its workers
@@ -143,6 +145,9 @@ class Membership {
   void conclude(TimePoint now);
   void finish_early();
   void finish_stalled();
+  void conclude_examination(TimePoint now);
+  bool examination_goes_on() const;
+  void keep_out(const Failure& failure);
   void conclude_signal();
   void finish(int exit_code, std::optional<Failure> failure);
   bool enough_left() const noexcept;
@@ -181,11 +186,14 @@ class Membership {
   std::optional<TimePoint> requeue_at_;
   std::optional<TimePoint> overdue_at_;  // who is not ready, or has not ended, by then is left behind
   std::optional<int> signal_;
-  bool requeue_ = false;    // somebody ended with 75 in this round
-  bool taking_in_ = false;  // stopping for a newcomer
-  bool again_ = false;      // stopping to start again
-  bool all_zero_ = true;    // codes of this round
-  std::int64_t step_ = -1;  // that this round has come to
+  bool requeue_ = false;                         // somebody ended with 75 in this round
+  bool taking_in_ = false;                       // stopping for a newcomer
+  bool again_ = false;                           // stopping to start again
+  bool all_zero_ = true;                         // codes of this round
+  bool examining_ = false;                       // in this round
+  bool examined_ = false;                        // all that take part in the next one
+  std::map<std::string, std::string> kept_out_;  // hosts, and why
+  std::int64_t step_ = -1;                       // that this round has come to
   RestartProgress progress_;
 
   std::optional<TimePoint> enough_since_;  // elastic: MIN have been here

@@ -51,6 +51,7 @@ void Membership::form(TimePoint now) {
   ++round_;
   if (!elastic()) slots_.promote_spares();
   phase_ = Phase::forming;
+  examining_ = rules_.examines && !examined_;
   nodes_ = slots_.nodes();
   displaced_ = slots_.displaced();
   for (auto& [id, slot] : slots_.slots()) {
@@ -76,16 +77,18 @@ void Membership::form(TimePoint now) {
 
 void Membership::start() {
   phase_ = Phase::running;
-  started_ = true;
+  started_ = started_ || !examining_;
   overdue_at_.reset();
   unended_ = nodes_.size();
-  events_.emplace_back(
-      Start{round_, restarts_, 0, nodes_, master_port_, rules_.launch_time_ns, rules_.run_id, master_addr_});
+  events_.emplace_back(Start{round_, restarts_, 0, nodes_, master_port_, rules_.launch_time_ns, rules_.run_id,
+                             master_addr_, examining_});
 }
 
 // A job that is just ending by itself is left alone.
 void Membership::take_in() {
-  if (phase_ != Phase::running || found_ || requeue_ || unended_ < nodes_.size()) return;
+  // Those who come while nodes are examined take part in the next examination.
+  if (phase_ != Phase::running || examining_ || found_ || requeue_ || unended_ < nodes_.size()) return;
+  examined_ = false;
   phase_ = Phase::stopping;
   taking_in_ = again_ = true;
   events_.emplace_back(Stop{round_, true, true, std::nullopt, false, std::nullopt});
@@ -161,7 +164,7 @@ void Membership::stop_round(TimePoint now) {
   taking_in_ = false;
   phase_ = Phase::stopping;
   overdue_at_ = now + rules_.stop_within;
-  again_ = may_go_on();
+  again_ = examining_ ? examination_goes_on() : may_go_on();
   events_.emplace_back(Stop{round_, again_, false, std::nullopt, false, found_->failure});
   next_waiting_ = now + rules_.waiting_every;
   if (unended_ == 0) conclude(now);
@@ -171,6 +174,7 @@ void Membership::stop_round(TimePoint now) {
 void Membership::conclude(TimePoint now) {
   if (signal_) return conclude_signal();
   if (found_ && (phase_ == Phase::running || taking_in_)) return stop_round(now);
+  if (examining_) return conclude_examination(now);
   if (taking_in_ && !all_zero_ && enough_left()) return form(now);
   if (phase_ == Phase::running || taking_in_) return all_zero_ ? finish(0, std::nullopt) : finish_early();
   if (!again_ || !may_go_on()) return finish(found_->failure.exit_code, found_->failure);
@@ -178,6 +182,7 @@ void Membership::conclude(TimePoint now) {
   if (found_->failure.kind == Failure::Kind::worker) progress_.failed_at(step_);
   if (progress_.stalled()) return finish_stalled();
   ++restarts_;
+  examined_ = false;
   form_or_gather(now);
 }
 

@@ -35,6 +35,7 @@ Membership::Membership(JobRules rules, const Inheritance& inheritance, TimePoint
   restarts_ = known.restart_count;
   nodes_ = known.nodes;
   displaced_ = known.displaced;
+  kept_out_ = {known.kept_out.begin(), known.kept_out.end()};
   progress_.inherit(known.best_step, known.stalled_restarts);
   unended_ = nodes_.size();
   all_zero_ = false;
@@ -93,6 +94,7 @@ Snapshot Membership::snapshot() const {
   known.round = round_;
   known.nodes = nodes_;
   known.displaced = displaced_;
+  known.kept_out.assign(kept_out_.begin(), kept_out_.end());
   known.best_step = progress_.best_step();
   known.stalled_restarts = progress_.stalled_restarts();
   return known;

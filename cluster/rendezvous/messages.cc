@@ -12,8 +12,9 @@ constexpr std::size_t kFirstLines = 24;  // of too many
 constexpr unsigned kFailureKinds = static_cast<unsigned>(Failure::Kind::unusable) + 1;
 
 // Places in LeaderEvent; the first byte of its encoding.
-constexpr std::uint8_t kForming = 1, kStart = 2, kStop = 3, kOver = 4, kSnapshot = 7;
+constexpr std::uint8_t kForming = 1, kStart = 2, kStop = 3, kOver = 4, kSnapshot = 7, kKeptOut = 8;
 static_assert(std::is_same_v<std::variant_alternative_t<kSnapshot, LeaderEvent>, Snapshot>);
+static_assert(std::is_same_v<std::variant_alternative_t<kKeptOut, LeaderEvent>, KeptOut>);
 static_assert(std::is_same_v<std::variant_alternative_t<kForming, LeaderEvent>, Forming>);
 static_assert(std::is_same_v<std::variant_alternative_t<kStart, LeaderEvent>, Start>);
 static_assert(std::is_same_v<std::variant_alternative_t<kStop, LeaderEvent>, Stop>);
@@ -80,6 +81,7 @@ void describe(Fields& f, typename Fields::template Of<Start>& event) {
   f(event.master_port, event.launch_time_ns);
   f.text(event.run_id, kMaxMatchValueBytes);
   f.text(event.master_addr, wire::kMaxHostBytes);
+  f(event.examines);
 }
 template <class Fields>
 void describe(Fields& f, typename Fields::template Of<Stop>& event) {
@@ -103,8 +105,18 @@ void describe(Fields& f, typename Fields::template Of<Snapshot>& event) {
   f(event.job);
   f.list(event.voters, kMaxVoters, [](auto& each, auto& voter) { each(voter); });
   f(event.restart_count, event.launch_time_ns, event.round, event.best_step, event.stalled_restarts);
+  f.list(event.kept_out, kMaxKeptOut, [](auto& each, auto& host) {
+    each.text(host.first, wire::kMaxHostBytes);
+    each.text(host.second, kMaxLineBytes);
+  });
   displaced(f, event.displaced);
   nodes(f, event.nodes);
+}
+
+template <class Fields>
+void describe(Fields& f, typename Fields::template Of<KeptOut>& event) {
+  f(event.place);
+  f.text(event.why, kMaxReasonBytes);
 }
 
 template <class Fields>
@@ -218,6 +230,7 @@ bool is_forming(std::string_view event) noexcept { return event.starts_with(char
 bool is_start(std::string_view event) noexcept { return event.starts_with(char{kStart}); }
 bool is_over(std::string_view event) noexcept { return event.starts_with(char{kOver}); }
 bool is_snapshot(std::string_view event) noexcept { return event.starts_with(char{kSnapshot}); }
+bool is_kept_out(std::string_view event) noexcept { return event.starts_with(char{kKeptOut}); }
 
 std::optional<int> index_in_round(std::string_view forming, int place) {
   if (!is_forming(forming) || forming.size() < kSelfAt + 8) return std::nullopt;

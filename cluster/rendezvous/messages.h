@@ -23,6 +23,7 @@ inline constexpr std::size_t kMaxLines = 64;
 inline constexpr std::size_t kMaxLineBytes = 1024;
 inline constexpr std::size_t kMaxVoters = 16;
 inline constexpr std::size_t kMaxReasonBytes = 8192;
+inline constexpr std::size_t kMaxKeptOut = 256;
 /// All hosts of a round together; with more, names that do not follow a pattern are left out.
 inline constexpr std::size_t kMaxNodesBytes = 512 * 1024;
 
@@ -48,6 +49,7 @@ bool is_forming(std::string_view event) noexcept;
 bool is_start(std::string_view event) noexcept;
 bool is_over(std::string_view event) noexcept;
 bool is_snapshot(std::string_view event) noexcept;
+bool is_kept_out(std::string_view event) noexcept;
 /// The index in Forming's list of the launcher with that place; nothing when it takes no part.
 std::optional<int> index_in_round(std::string_view forming, int place);
 /// Fills in `self` of Forming and Start; leaves other events as they are.

@@ -91,6 +91,7 @@ struct Start {
   std::int64_t launch_time_ns = 0;  ///< of the job: node 0's, equal in every round
   std::string run_id;
   std::string master_addr{};  ///< as master_port
+  bool examines = false;      ///< the nodes, instead of running the program
 };
 struct Stop {  ///< end the workers of `round`
   int round = 0;
@@ -123,10 +124,16 @@ struct Snapshot {
   /// Its first leader. Where all are lost who could have led it on, another job begins at the same meeting
   /// point: its rounds are numbered as those of what is left of the former one.
   std::uint64_t job = 0;
-  std::int64_t best_step = -1;  ///< RestartProgress
-  int stalled_restarts = 0;     ///< likewise
+  std::int64_t best_step = -1;                                  ///< RestartProgress
+  int stalled_restarts = 0;                                     ///< likewise
+  std::vector<std::pair<std::string, std::string>> kept_out{};  ///< hosts that were, and why
 };
-using LeaderEvent = std::variant<Waiting, Forming, Start, Stop, Over, Refused, LeaseLost, Snapshot>;
+struct KeptOut {  ///< a node that was examined is unfit; Session tells that one's launcher Refused in its
+                  ///< place
+  int place = 0;  ///< of its launcher
+  std::string why;
+};
+using LeaderEvent = std::variant<Waiting, Forming, Start, Stop, Over, Refused, LeaseLost, Snapshot, KeptOut>;
 /// Nothing comes after it.
 inline bool is_last(const LeaderEvent& event) {
   return std::holds_alternative<Over>(event) || std::holds_alternative<Refused>(event) ||

@@ -238,7 +238,7 @@ void Session::take_admission(std::string_view answer, TimePoint asked, TimePoint
 // What concerns a round is only for those in it.
 void Session::hear(std::string event, TimePoint now) {
   if (leadership_ != nullptr) remember(event, now);
-  if (is_snapshot(event)) return;
+  if (is_snapshot(event) || (is_kept_out(event) && hear_own_exclusion(event))) return;
   const auto round = round_of(event);
   if (round && is_forming(event)) {
     round_ = *round;
@@ -254,6 +254,16 @@ void Session::hear(std::string event, TimePoint now) {
     ended_ = true;
   }
   events_.push_back(std::move(event));
+}
+
+// Everybody is told who is kept out; to that one itself it is the end.
+bool Session::hear_own_exclusion(const std::string& event) {
+  const auto decoded = decode_leader_event(event);
+  const auto* kept = decoded ? std::get_if<KeptOut>(&*decoded) : nullptr;
+  if (kept == nullptr || kept->place != place_) return false;
+  ended_ = true;
+  events_.push_back(encode(LeaderEvent(Refused{kept->why})));
+  return true;
 }
 
 // What a successor would have to know. That it is known here is told at once.

@@ -105,6 +105,7 @@ class Session {
   void take_admission(std::string_view answer, TimePoint asked, TimePoint now);
   void take_grant(const LeaseGrant& grant, TimePoint asked, TimePoint now);
   void hear(std::string event, TimePoint now);
+  bool hear_own_exclusion(const std::string& event);
   void remember(const std::string& event, TimePoint now);
   void connected_again(TimePoint now);
   void put_aside(std::string why);

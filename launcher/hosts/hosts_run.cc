@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -104,6 +105,10 @@ class HostsRun {
  private:
   void start_all() {
     const std::string ssh = path_of(plan_.ssh.front(), environment_);
+    // Three pipes a host; the processes that lead there get the old limit back.
+    rlimit files = signals_.inherited().open_files;
+    files.rlim_cur = files.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &files);
     const AllSignalsBlocked blocked;
     for (const HostEntry& entry : plan_.hosts) {
       hosts_.push_back(std::make_unique<RemoteHost>(

@@ -62,6 +62,7 @@ std::vector<std::pair<std::string, std::string>> must_match(const Job& job) {
       {"--agent-store", job.options.agent_store ? "given" : "not given"},
       {"--servers", fmt::format("{}", job.options.servers)},
       {"--max-restarts", fmt::format("{}", job.options.max_restarts)},
+      {"--health-check", job.options.health_check},
       {"--max-stalled-restarts", fmt::format("{}", job.options.max_stalled_restarts)},
       {"--lease-timeout", fmt::format("{} s", std::chrono::duration<double>(job.options.lease).count())},
       {"the dtrain version", job.version},

@@ -44,6 +44,7 @@ rendezvous::JobRules rules_of(const Job& job) {
   rules.max_nodes = job.placement.nodes.most;
   rules.spares = job.placement.spares;
   rules.max_restarts = job.options.max_restarts;
+  rules.examines = !job.options.health_check.empty();
   rules.max_stalled_restarts = job.options.max_stalled_restarts;
   rules.join_timeout = job.options.join_timeout;
   rules.last_call = job.options.last_call;

@@ -10,6 +10,7 @@
 #include "launcher/nodes/node_agent.h"
 #include "launcher/nodes/node_agent_settings.h"
 #include "launcher/nodes/reach.h"
+#include "launcher/plan/examination.h"
 #include "launcher/process/attempts.h"
 #include "runtime/base/error.h"
 
@@ -160,20 +161,14 @@ class NodesRun final : private OtherNodes {
   }
 
   void on(const rendezvous::Start& event) {
-    if (round_ >= 0) job_.events->restart(event.restart_count, job_.options.max_restarts);
-    if (round_ >= 0 && restarts_ != event.restart_count)
-      console_.say(fmt::format("restarting all workers: restart {} of {}", event.restart_count,
-                               job_.options.max_restarts));
-    // Workers of PyTorch tell their keys from those of former starts by the restart's number.
-    if (round_ >= 0 && restarts_ == event.restart_count) ports_.clear_store();
-    restarts_ = event.restart_count;
+    event.examines ? console_.say("examining the nodes (--health-check)") : note_restart(event);
     round_ = event.round;
-    const Plan plan = plan_of(event);
+    const Plan plan = event.examines ? examination_of(event) : plan_of(event, job_.options, job_.program);
     Attempts::Start start;
     start.number = event.round;
     start.restart_count = event.restart_count;
     start.launch_time_ns = event.launch_time_ns;
-    if (job_.program.uses_dtrain) start.token = token_of(event);
+    if (plan.program.uses_dtrain) start.token = token_of(event);
     MasterPort master;
     if (master_) master = std::move(*master_);
     master_.reset();
@@ -190,7 +185,22 @@ class NodesRun final : private OtherNodes {
     print_failure();
   }
 
-  Plan plan_of(const rendezvous::Start& event) const {
+  void note_restart(const rendezvous::Start& event) {
+    if (ran_) job_.events->restart(event.restart_count, job_.options.max_restarts);
+    if (ran_ && restarts_ != event.restart_count)
+      console_.say(fmt::format("restarting all workers: restart {} of {}", event.restart_count,
+                               job_.options.max_restarts));
+    // Workers of PyTorch tell their keys from those of former starts by the restart's number.
+    if (ran_ && restarts_ == event.restart_count) ports_.clear_store();
+    restarts_ = event.restart_count;
+    ran_ = true;
+  }
+
+  Plan examination_of(const rendezvous::Start& event) const {
+    return plan_of(event, examination_options(job_.options), examination_program(job_.options));
+  }
+
+  Plan plan_of(const rendezvous::Start& event, const LaunchOptions& options, const Program& program) const {
     const auto& own = event.nodes[static_cast<std::size_t>(event.self)];
     NodeShare share;
     share.nnodes = static_cast<int>(event.nodes.size());
@@ -200,7 +210,7 @@ class NodesRun final : private OtherNodes {
     share.world_size = event.nodes.back().first_rank + event.nodes.back().nproc;
     NodePlacement placement = job_.placement;
     if (!event.master_addr.empty()) placement.master_addr = event.master_addr;
-    return make_plan(job_.options, placement, share, job_.program, job_.environment, job_.hardware);
+    return make_plan(options, placement, share, program, job_.environment, job_.hardware);
   }
 
   std::string token_of(const rendezvous::Start& event) const {
@@ -282,6 +292,8 @@ class NodesRun final : private OtherNodes {
 
   void on(const rendezvous::Snapshot&) {}  // for the node agent alone
 
+  void on(const rendezvous::KeptOut& event) { console_.complain(event.why); }
+
   void on(const rendezvous::LeaseLost& event) {
     console_.complain("this node has ended its workers, because it lost contact with the others: " +
                       event.why);
@@ -310,6 +322,8 @@ class NodesRun final : private OtherNodes {
       if (!event) break;
       if (const auto* waiting = std::get_if<rendezvous::Waiting>(&*event)) {
         on(*waiting);
+      } else if (const auto* kept = std::get_if<rendezvous::KeptOut>(&*event)) {
+        on(*kept);
       } else if (const auto* stop = std::get_if<rendezvous::Stop>(&*event)) {
         on(*stop);
         return command_of(*stop);
@@ -356,6 +370,7 @@ class NodesRun final : private OtherNodes {
   int round_ = -1, restarts_ = 0;
   std::optional<Failure> failed_because_;  // of a start that is followed by another
   bool running_ = false;
+  bool ran_ = false;  // the program has been started
 };
 
 }  // namespace

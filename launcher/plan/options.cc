@@ -251,6 +251,9 @@ LaunchOptions make_options(const ParsedCommand& line) {
   if (options.standalone && options.nnodes && options.nnodes->most != 1)
     throw UsageError("--standalone: expected one node, got --nnodes=" + given.text("nnodes"));
   check_spares(options);
+  if (!options.health_check.empty() && options.agent_store)
+    throw UsageError(
+        "--health-check: expected no --agent-store, which holds the port that the examination needs");
   for (const auto& [name, value] : given.all()) options.sources[name] = value.source;
   return options;
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "cluster/rendezvous/restart_progress.h"
+#include "launcher/plan/examination.h"
 #include "launcher/process/attempts.h"
 
 namespace dtrain::launcher {
@@ -26,6 +27,19 @@ int run_job(const Job& job, Console& console) {
   if (job.program.uses_dtrain) start.token = (job.token ? *job.token : make_token()).hex();
   rendezvous::RestartProgress progress(job.options.max_stalled_restarts);
   for (;; ++start.number, ++start.restart_count) {
+    if (!job.options.health_check.empty()) {
+      const LaunchOptions options = examination_options(job.options);
+      const Plan examination = make_plan(options, job.placement, share, examination_program(options),
+                                         job.environment, job.hardware);
+      console.say("examining this node (--health-check)");
+      Attempts::Start first = start;
+      if (first.token.empty()) first.token = make_token().hex();
+      const GroupResult found =
+          attempts.run(examination, first, master.settle(plan.master_addr, plan.master_port));
+      attempts.report(found);
+      if (const int code = Attempts::exit_code(found); code != 0 || found.signal) return code;
+      ++start.number;
+    }
     const GroupResult result = attempts.run(plan, start, master.settle(plan.master_addr, plan.master_port));
     attempts.report(result);
     const bool again = result.failure && !result.signal && result.stuck.empty() &&

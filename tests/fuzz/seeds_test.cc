@@ -19,6 +19,7 @@
 #include "tests/fuzz/targets.h"
 #include "tests/fuzz/targets_data.h"
 #include "tests/fuzz/targets_files.h"
+#include "tests/fuzz/targets_hosts.h"
 #include "tests/fuzz/targets_pictures.h"
 #include "tests/fuzz/targets_server.h"
 #include "tests/fuzz/targets_torch_store.h"
@@ -63,6 +64,7 @@ const std::map<std::string, Target>& targets() {
       {"csv", fuzz::csv},
       {"frames", fuzz::frames},
       {"handshake", fuzz::handshake},
+      {"hosts", fuzz::hosts},
       {"idx", fuzz::idx},
       {"nodelist", fuzz::nodelist},
       {"npy", fuzz::npy},

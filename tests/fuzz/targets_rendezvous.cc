@@ -87,7 +87,9 @@ class Watch {
     JobRules rules;
     rules.max_nodes = 1 + bytes.next() % 5;
     rules.min_nodes = 1 + bytes.next() % rules.max_nodes;
-    rules.max_restarts = bytes.next() % 3;
+    const int restarts = bytes.next();
+    rules.max_restarts = restarts % 3;
+    rules.examines = restarts % 8 == 7;
     if (rules.min_nodes == rules.max_nodes) rules.spares = bytes.next() % 3;
     rules.last_call = milliseconds(1000);
     return rules;
@@ -205,6 +207,15 @@ class Watch {
   void check(const Over& event) {
     over_ = true;
     require(event.failure.has_value() || event.exit_code == 0, "a failure has a cause");
+  }
+  void check(const KeptOut& event) {
+    require(rules_.examines, "only who was examined is kept out");
+    for (const auto& [id, place] : admitted_) {
+      if (place != event.place) continue;
+      require(!working_.contains(id), "who is kept out is not at work");
+      admitted_.erase(id);
+      return;
+    }
   }
   void check(const Refused&) { require(false, "refusals are no news for all"); }
   void check(const Snapshot&) { require(false, "what a successor must know is told by the leader"); }

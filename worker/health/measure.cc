@@ -29,7 +29,7 @@ using std::chrono::duration;
 // machine too.
 constexpr std::int64_t kSideOnCpu = 256, kSideOnGpu = 8192, kSideEmulated = 128;
 constexpr std::size_t kCopyBytes = std::size_t{16} << 20, kDiskBytes = std::size_t{64} << 20;
-constexpr int kCopies = 16;
+constexpr int kLeastCopies = 16;
 constexpr std::size_t kMessageBytes = std::size_t{4} << 20;
 constexpr int kMostRounds = 4, kRoundTrips = 10;
 constexpr double kSecondsOfMessages = 0.25;
@@ -75,10 +75,11 @@ void measure_matmul(HealthReport& report, const std::shared_ptr<Device>& device,
                           "the device computes wrongly: take it out of service"});
 }
 
-void measure_memory(HealthReport& report) {
+void measure_memory(HealthReport& report, double seconds) {
   std::vector<char> from(kCopyBytes, 1), to(kCopyBytes);
   double best = std::numeric_limits<double>::infinity();
-  for (int run = 0; run < kCopies; ++run) {
+  const TimePoint begin = steady_clock().now();
+  for (int run = 0; run < kLeastCopies || seconds_since(begin) < seconds; ++run) {
     const TimePoint start = steady_clock().now();
     std::memcpy(to.data(), from.data(), kCopyBytes);
     best = std::min(best, seconds_since(start));
@@ -189,7 +190,7 @@ void measure_node(HealthReport& report, const std::shared_ptr<Device>& device, c
                  "the device fails: look for its errors in dmesg, and take it out of service",
                  [&] { measure_matmul(report, device, seconds); });
   if (!whole_node) return;
-  guarded_into(report, "memory", "free some memory", [&] { measure_memory(report); });
+  guarded_into(report, "memory", "free some memory", [&] { measure_memory(report, seconds / 2); });
   guarded_into(report, "disk", "free some space, or choose another folder with --run-dir",
                [&] { measure_disk(report, folder); });
 }

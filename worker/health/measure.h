@@ -10,9 +10,9 @@
 namespace dtrain {
 
 /// Measures matrix products on `device` for `seconds` (and compares every element of the result, which is
-/// known), and where `whole_node` also copies in memory, free memory, and 64 MiB written to a file in
-/// `folder` with fdatasync, which is removed. What fails is a bad finding of the report; nothing is thrown.
-/// Takes up to half a second more than `seconds`, and as long as the disk takes.
+/// known), and where `whole_node` also copies in memory for half that time, free memory, and 64 MiB written
+/// to a file in `folder` with fdatasync, which is removed. What fails is a bad finding of the report; nothing
+/// is thrown.
 void measure_node(HealthReport& report, const std::shared_ptr<Device>& device, const std::string& folder,
                   bool whole_node, double seconds);
 

@@ -56,7 +56,9 @@ std::vector<LeaderEvent> some_leader_events() {
           Over{0, std::nullopt},
           Refused{"node_rank 1 is taken"},
           Refused{"no answer", true},
-          LeaseLost{"the link is gone"}};
+          LeaseLost{"the link is gone"},
+          Start{4, 0, 1, some_nodes(), 29500, 5, "run", "10.0.0.1", true},
+          KeptOut{4, "its disk is slow"}};
 }
 
 std::vector<NodeEvent> some_node_events() {

@@ -25,7 +25,7 @@ std::vector<HealthReport> healthy(int workers) {
     HealthReport report;
     report.rank = rank;
     report.host = std::string(1, static_cast<char>('a' + rank));
-    report.device = "cpu";
+    report.device = "NVIDIA H100";
     const double noise = 1 + 0.05 * (rank % 3 - 1);
     report[Metric::matmul] = 1e11 * noise;
     report[Metric::memory_copy] = 1e10 * noise;
@@ -59,6 +59,15 @@ TEST(HealthReport, NamesASlowDiskHalfABandwidthAWrongClockAndASlowProcessor) {
                                              "rank 1 (host b): disk write 12 MB/s, the median is 475 MB/s",
                                              "rank 2 (host c): link 600 MB/s, the median is 1140 MB/s",
                                              "rank 3 (host d): clock -90.000 s, the median is +0.001 s"));
+}
+
+TEST(HealthReport, AProcessorMayBeBusyWithOtherPrograms) {
+  auto reports = healthy(4);
+  for (HealthReport& report : reports) report.device = "cpu (oneDNN 2.6.3, avx2)";
+  reports[0][Metric::matmul] = 0.6e11;
+  EXPECT_THAT(texts_of(reports), IsEmpty());
+  reports[0][Metric::matmul] = 0.4e11;
+  EXPECT_THAT(texts_of(reports), ElementsAre(HasSubstr("rank 0 (host a): matmul 40 GFLOP/s")));
 }
 
 TEST(HealthReport, OfTwoItCannotBeToldWhoseLinkOrClockIsWrong) {
