@@ -87,9 +87,11 @@ class Programs : public testing::Test {
     }
   }
 
-  void expect_same_after_kill9(const std::string& program, const std::vector<std::string>& more) {
+  /// `epochs` take long enough to be killed in.
+  void expect_same_after_kill9(const std::string& program, const std::vector<std::string>& more,
+                               const std::string& epochs = "150") {
     std::vector<std::string> longer = more;
-    longer.insert(longer.end(), {"--epochs", "150", "--checkpoint-every", "20"});
+    longer.insert(longer.end(), {"--epochs", epochs, "--checkpoint-every", "20"});
     const TrainingRun whole = training("whole", program, 2, longer);
     expect_trained(train(whole));
     TrainingRun killed = training("killed", program, 2, longer);
@@ -101,7 +103,8 @@ class Programs : public testing::Test {
     const auto expected = losses_of(whole), found = losses_of(killed);
     ASSERT_GE(found.size(), 20U);
     EXPECT_EQ(std::vector(found.end() - 20, found.end()), std::vector(expected.end() - 20, expected.end()));
-    const bool is_whole = std::ranges::find(more, "--shard") == more.end();  // else a file for each rank
+    const auto has = [&](const char* option) { return std::ranges::find(more, option) != more.end(); };
+    const bool is_whole = !has("--shard") && !has("--pipeline");  // else a file for each rank
     if (is_whole) {
       EXPECT_EQ(final_weights(killed.run_dir), final_weights(whole.run_dir));
     }
@@ -170,7 +173,13 @@ TEST_F(Programs, ADetectorHasTheLossesOfPyTorch) {
 TEST_F(Programs, ADetectorWithPartitionedParametersResumesBitForBitAfterKill9) {
   std::vector<std::string> more = kDetector;
   more.insert(more.end(), {"--shard", "parameters"});
-  expect_same_after_kill9("detector", more);
+  expect_same_after_kill9("detector", more, "40");
+}
+
+TEST_F(Programs, ADetectorInTwoStagesResumesBitForBitAfterKill9) {
+  std::vector<std::string> more = kDetector;
+  more.insert(more.end(), {"--pipeline", "2"});
+  expect_same_after_kill9("detector", more, "40");
 }
 
 TEST_F(Programs, ADetectorsEvaluationHasEachLoss) {
