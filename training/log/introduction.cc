@@ -24,12 +24,13 @@ std::string text_of(const RunIntroduction& run) {
   std::string workers = run.workers == 1 ? "1 worker" : fmt::format("{} workers", format_count(run.workers));
   workers += " on " + run.device;
   if (run.workers > 1) workers += ", backend " + run.backend;
+  const std::string optimizer = run.optimizer.empty()
+                                    ? "the program's own optimizer"
+                                    : fmt::format("{}, learning rate {:g}", run.optimizer, run.lr);
   return fmt::format(
-      "{}\n{}: {} samples to train on, {} to test on\n{}; {} steps of {} samples in an epoch; {}, learning "
-      "rate {:g}\nfiles: {}",
+      "{}\n{}: {} samples to train on, {} to test on\n{}; {} steps of {} samples in an epoch; {}\nfiles: {}",
       network, run.data, format_count(run.train_samples), format_count(run.test_samples), workers,
-      format_count(run.steps_per_epoch), format_count(run.global_batch), run.optimizer, run.lr,
-      run.folder.string());
+      format_count(run.steps_per_epoch), format_count(run.global_batch), optimizer, run.folder.string());
 }
 
 void BestEvaluation::add(const Evaluation& evaluation, std::int64_t epoch) {

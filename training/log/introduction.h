@@ -22,7 +22,7 @@ struct RunIntroduction {
   std::int64_t workers = 1;
   std::string device, backend;
   std::int64_t steps_per_epoch = 0, global_batch = 0;
-  std::string optimizer;
+  std::string optimizer;  ///< empty: the program's own
   double lr = 0;
   std::filesystem::path folder;
 };

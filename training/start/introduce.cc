@@ -9,14 +9,21 @@
 
 namespace dtrain {
 
+/// What --dataset names, or what a task that opens data of its own calls them.
+static std::string name_of_data(const TrainConfig& config, const Source& train) {
+  const auto option = config.settings.find("dataset");
+  const bool is_opened = option != config.settings.end() && (option->second.find(':') != std::string::npos ||
+                                                             train.name().starts_with(option->second));
+  return is_opened ? option->second : train.name();
+}
+
 std::string introduction_of(const TrainConfig& config, const InitialNetwork& initial,
                             const TrainingData& data, const Communicator& communicator, const Device& device,
                             const std::filesystem::path& folder) {
-  const auto dataset = config.settings.find("dataset");
   return text_of({.model = config.model,
                   .parameters = initial.parameters,
                   .trained = initial.trained,
-                  .data = dataset != config.settings.end() ? dataset->second : data.train().name(),
+                  .data = name_of_data(config, data.train()),
                   .train_samples = data.train().size(),
                   .test_samples = data.test()->size(),
                   .workers = communicator.size(),
@@ -24,7 +31,7 @@ std::string introduction_of(const TrainConfig& config, const InitialNetwork& ini
                   .backend = std::string(communicator.backend()),
                   .steps_per_epoch = data.sampler().steps_from(0),
                   .global_batch = config.batch.global,
-                  .optimizer = std::string(name_of(config.optimizer.rule)),
+                  .optimizer = config.task.has_optimizer ? "" : std::string(name_of(config.optimizer.rule)),
                   .lr = lr_of(config.optimizer.rule),
                   .folder = folder});
 }

@@ -43,6 +43,12 @@ TEST(RunIntroduction, SaysWhatIsTrainedOnWhatByWhomAndWhere) {
             "files: runs/mine");
 }
 
+TEST(RunIntroduction, SaysWhenTheOptimizerIsTheProgramsOwn) {
+  RunIntroduction run = lenet();
+  run.optimizer.clear();
+  EXPECT_NE(text_of(run).find("in an epoch; the program's own optimizer\nfiles: "), std::string::npos);
+}
+
 TEST(RunIntroduction, SaysWhatIsFrozenAndLeavesOutWhatOneWorkerHasNot) {
   RunIntroduction run = lenet();
   run.trained = 850;
