@@ -1,7 +1,7 @@
 # cmake -DOUTPUT=FILE -DFOLDER=DIR -P embed_page.cmake: the report's page as C++ string constants. A string literal may
 # have 64 KiB; each of these files is far below.
 set(text "// Made by cmake/embed_page.cmake.\n#include \"runtime/metrics/report/page_parts.h\"\n\nnamespace dtrain::page_parts {\n")
-foreach(part "kHtml page.html" "kStyle page.css" "kWordsScript words.js" "kFactsScript facts.js" "kChartScript chart.js"
+foreach(part "kHtml page.html" "kStyle page.css" "kWordsScript words.js" "kFactsScript facts.js" "kLookScript look.js" "kChartScript chart.js"
         "kSectionsScript sections.js" "kPageScript page.js")
   string(REPLACE " " ";" part "${part}")
   list(GET part 0 name)

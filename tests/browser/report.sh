@@ -74,6 +74,11 @@ browse good-dark "$good" 3100 --blink-settings=preferredColorScheme=0
 browse good-narrow "$good" 4000 --window-size=420,4000
 expect_layout good-narrow
 
+# --- with the mouse
+{ sed '/<\/body>/,$d' good/report.html; echo '<script>'; cat "$here/look_test.js"; echo '</script></body></html>'; } >"$work/runs/good/report.looked-at.html"
+browse looked-at "file://$work/runs/good/report.looked-at.html" 3100
+grep -q 'data-look="as expected"' "$work/looked-at.html" || fail "looked-at: $(grep -o 'data-look="[^"]*"' "$work/looked-at.html")"
+
 # --- what it says, by the page's own functions
 page=$here/../../runtime/metrics/report
 { printf '<!DOCTYPE html><meta charset="utf-8"><body>'

@@ -126,7 +126,7 @@ function nearest(xs, x) {
 // The pointer's place, so that a page that is drawn again still shows what it pointed at.
 const pointer = { chart: null, x: 0 };
 
-// {id, title, unit, zero, bounds, series: [{name, color, dash, marks, curve: {x, t, y, low, high}}], keys: [{name, color,
+// {id, title, unit, zero, bounds, series: [{name, color, dash, marks, noisy, curve: {x, t, y, low, high}}], keys: [{name, color,
 //  dash, marks}], axis: "step", "epoch" or "time", across: [first, last] of all charts, scale: {by, name}, percent}
 class LineChart {
   constructor(options) {
@@ -138,7 +138,7 @@ class LineChart {
       html("figcaption", {}, html("h3", {}, this.title, html("span", { class: "unit" }, unit ? " (" + unit + ")" : "")), this.legend()));
     this.tip = html("div", { class: "tip", hidden: "" });
     this.plot = html("div", {});
-    this.figure.append(this.plot, this.tip);
+    this.figure.append(this.plot, this.tip, saveButton(this.figure, this.title, this.id));
   }
 
   legend() {
@@ -159,27 +159,54 @@ class LineChart {
     this.seconds = secondsScale((extent(every) || [0, 0])[1]);
     const own = [].concat(...this.series.map((one) => this.xOf(one.curve)));
     const xs = extent(own) && extent(own.concat(this.across ? this.across.map((x) => this.axis === "time" ? x / this.seconds.by : x) : []));
-    const ys = extent([].concat(...this.series.map((one) => one.curve.low ? one.curve.low.concat(one.curve.high) : one.curve.y)));
+    const near = this.across && look.near && look.near.map((x) => this.axis === "time" ? x / this.seconds.by : x);
+    const ys = this.heights(near);
     if (!xs || !ys) {
       this.plot.replaceChildren(html("p", { class: "soft" }, xs || this.axis !== "time" ? "No value here is a number." : "The times of these steps are not known."));
       return;
     }
     this.xRange = xs[0] === xs[1] ? [xs[0] - 1, xs[1] + 1] : [Math.min(xs[0], xs[0] > 0 && xs[0] < xs[1] * 0.2 ? 0 : xs[0]), xs[1]];
+    if (near) this.xRange = near;
     const wide = roundTicks(widened(ys.map((y) => y / this.by), this.zero, this.bounds));
     this.yRange = [wide.at[0], wide.at[wide.at.length - 1]];
     const labels = wide.at.map((at) => tickText(at, wide.step));
     this.left = 14 + 7 * Math.max(...labels.map((label) => label.length), 2);
     const root = svg("svg", { height: frame.height, viewBox: `0 0 ${this.width} ${frame.height}`, role: "img", "aria-label": this.title });
     this.drawAxes(root, wide, labels);
-    for (const one of this.series) this.drawSeries(root, one);
+    const inside = svg("g", near ? { "clip-path": `url(#inside-${this.id})` } : {});
+    if (near) root.append(svg("clipPath", { id: "inside-" + this.id }, svg("rect",
+      { x: this.left, width: this.width - this.left - frame.right, y: frame.top - 4, height: frame.height - frame.bottom - frame.top + 8 })));
+    for (const one of this.series) this.drawSeries(inside, one);
+    root.append(inside);
     this.overlay = svg("g", {});
     root.append(this.overlay);
     root.addEventListener("pointermove", (event) => this.point(event.clientX - root.getBoundingClientRect().left));
     root.addEventListener("pointerleave", () => this.leave());
+    if (this.across) onDrag(root, (first, last) => this.look([first, last].map((x) => this.xAt(x))));
+    root.addEventListener("dblclick", () => { if (look.near) this.look(null); });
     this.plot.replaceChildren(root);
     if (pointer.chart === this.id) this.point(pointer.x);
   }
 
+  // Draws all charts from the first to the last of `range`; null: the whole.
+  look(range) {
+    look.near = range && range.map((x) => Math.min(Math.max(x, this.xRange[0]), this.xRange[1]) * (this.axis === "time" ? this.seconds.by : 1));
+    render();
+  }
+
+  // The least and the largest value that is seen, and of those that lines lead to from there.
+  heights(near) {
+    return extent([].concat(...this.series.map((one) => {
+      const xs = this.xOf(one.curve), all = one.curve.low ? [one.curve.low, one.curve.high] : [one.curve.y];
+      if (one.noisy && look.smoothing > 0) all.push(smoothed(one.curve.y, look.smoothing));
+      const seen = (i) => i >= 0 && i < xs.length && xs[i] >= near[0] && xs[i] <= near[1];
+      return [].concat(...all.map((values) => near ? values.filter((_, i) => seen(i - 1) || seen(i) || seen(i + 1)) : values));
+    })));
+  }
+
+  xAt(px) {
+    return this.xRange[0] + (px - this.left) / (this.width - this.left - frame.right) * (this.xRange[1] - this.xRange[0]);
+  }
   px(x) {
     return this.left + (x - this.xRange[0]) / (this.xRange[1] - this.xRange[0]) * (this.width - this.left - frame.right);
   }
@@ -212,7 +239,9 @@ class LineChart {
     const xs = this.xOf(curve).map((x) => x === null ? null : this.px(x)), ys = place(curve.y);
     const group = svg("g", { class: "series", "data-name": one.name, "data-points": curve.x.length });
     if (curve.low) group.append(svg("path", { class: "band", d: bandOf(xs, place(curve.low), place(curve.high)), style: `fill:${color}` }));
-    group.append(svg("path", { class: "curve", d: pathOf(xs, ys), style: `stroke:${color}`, "stroke-dasharray": one.dash || "none" }));
+    const smooth = one.noisy && look.smoothing > 0;
+    group.append(svg("path", { class: smooth ? "curve pale" : "curve", d: pathOf(xs, ys), style: `stroke:${color}`, "stroke-dasharray": one.dash || "none" }));
+    if (smooth) group.append(svg("path", { class: "curve", d: pathOf(xs, place(smoothed(curve.y, look.smoothing))), style: `stroke:${color}`, "stroke-dasharray": one.dash || "none" }));
     const known = ys.filter((y) => y !== null).length;
     if (known === 1 || (one.marks && known <= 60)) {
       ys.forEach((y, i) => {
@@ -226,7 +255,7 @@ class LineChart {
   point(x) {
     if (x < this.left - 4 || x > this.width) return this.leave();
     Object.assign(pointer, { chart: this.id, x });
-    const at = this.xRange[0] + (x - this.left) / (this.width - this.left - frame.right) * (this.xRange[1] - this.xRange[0]);
+    const at = this.xAt(x);
     const rows = [];
     this.overlay.replaceChildren();
     let where = null;
@@ -278,7 +307,7 @@ class BarChart {
       html("figcaption", {}, html("h3", {}, this.title, html("span", { class: "unit" }, " (" + this.unit + ")")), this.legend()));
     this.plot = html("div", {});
     this.tip = html("div", { class: "tip", hidden: "" });
-    this.figure.append(this.plot, this.tip);
+    this.figure.append(this.plot, this.tip, saveButton(this.figure, this.title, this.id));
     if (this.note) this.figure.append(html("p", { class: "soft", style: "margin:2px 0 4px;font-size:13px" }, this.note));
   }
 

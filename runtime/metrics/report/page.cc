@@ -20,6 +20,7 @@ std::string report_page(const std::string& data, const std::string& title) {
   replace_once(page, "{{page.js}}", page_parts::kPageScript);
   replace_once(page, "{{sections.js}}", page_parts::kSectionsScript);
   replace_once(page, "{{chart.js}}", page_parts::kChartScript);
+  replace_once(page, "{{look.js}}", page_parts::kLookScript);
   replace_once(page, "{{facts.js}}", page_parts::kFactsScript);
   replace_once(page, "{{words.js}}", page_parts::kWordsScript);
   replace_once(page, "{{data}}", data);

@@ -16,13 +16,13 @@ function fail(message) {
 addEventListener("error", (event) => fail(event.message));
 addEventListener("unhandledrejection", (event) => fail(String(event.reason)));
 
-function axisSwitch() {
-  const button = (axis, text) => {
-    const element = html("button", { type: "button", "aria-pressed": String(page.axis === axis) }, text);
-    element.addEventListener("click", () => { page.axis = axis; render(); });
-    return element;
-  };
-  return html("div", { class: "switch", role: "group", "aria-label": "Horizontal axis" }, "Along", html("div", {}, button("step", "Steps"), button("time", "Time")));
+function switches() {
+  const noisy = page.charts.some((chart) => chart.series && chart.series.some((one) => one.noisy));
+  const whole = html("button", { type: "button", class: "whole" }, "Show the whole");
+  whole.addEventListener("click", () => { look.near = null; render(); });
+  return html("div", { class: "switches" }, look.near ? whole : null,
+    noisy ? choiceOf("Smoothing", "Smoothing of noisy curves", look.smoothing, [[0, "Off"], [0.6, "Some"], [0.9, "Much"]], (weight) => { look.smoothing = weight; render(); }) : null,
+    choiceOf("Along", "Horizontal axis", page.axis, [["step", "Steps"], ["time", "Time"]], (axis) => { page.axis = axis; look.near = null; render(); }));
 }
 
 function liveLine() {
@@ -37,7 +37,7 @@ function render() {
   const empty = page.charts.length === 0, pictures = several ? [] : picturesOf(runs[0]);
   const elements = [...(several ? headOfSeveral(runs, live) : headOfOne(runs[0], live)), ...notesOf(runs),
     several ? null : tiles(runs[0]),
-    html("div", { class: "bar" }, liveLine(), empty ? null : axisSwitch()),
+    html("div", { class: "bar" }, liveLine(), empty ? null : switches()),
     empty ? html("p", { class: "note" }, live ? "No step has been recorded yet. The pictures appear with the first one."
       : "No step was recorded: there is nothing to draw.") : html("div", { class: "charts" }, ...page.charts.map((chart) => chart.figure)),
     ...pictures.length > 0 ? [html("h2", {}, "Samples"), html("div", { class: "samples" }, ...pictures)] : [],

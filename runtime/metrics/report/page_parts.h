@@ -7,6 +7,7 @@
 namespace dtrain::page_parts {
 
 extern const std::string_view kHtml, kStyle;
-extern const std::string_view kWordsScript, kFactsScript, kChartScript, kSectionsScript, kPageScript;
+extern const std::string_view kWordsScript, kFactsScript, kLookScript, kChartScript, kSectionsScript,
+    kPageScript;
 
 }  // namespace dtrain::page_parts

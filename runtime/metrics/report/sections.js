@@ -57,7 +57,7 @@ function tiles(run) {
 
 // One curve of each run; in a page of one run `color` is its own.
 function seriesOf(runs, pick, options) {
-  return runs.map((run, i) => ({ name: runs.length > 1 ? run.name : options.name, curve: pick(run), marks: options.marks,
+  return runs.map((run, i) => ({ name: runs.length > 1 ? run.name : options.name, curve: pick(run), marks: options.marks, noisy: options.noisy,
     color: runs.length > 1 ? runColor(i) : options.color || colors[0], dash: runs.length > 1 ? runDash(i) : options.dash }));
 }
 
@@ -65,7 +65,7 @@ const largest = (series) => Math.max(...series.filter((one) => one.curve).map((o
 
 function lossChart(runs, axis) {
   const several = runs.length > 1;
-  const training = seriesOf(runs, (run) => run.curves.train_loss, { name: "training" });
+  const training = seriesOf(runs, (run) => run.curves.train_loss, { name: "training", noisy: true });
   const evaluation = seriesOf(runs, (run) => run.curves.eval_loss, { name: "evaluation", color: colors[1], marks: true });
   if (several) evaluation.forEach((one) => { one.name += ", evaluation"; one.dash = "3 4"; });
   const any = (series) => series.some((one) => one.curve);
@@ -91,12 +91,12 @@ function rateChart(runs, axis) {
   const tokens = new Set(runs.map((run) => run.tokens)), [each] = tokens;
   if (tokens.size === 1 && each > 0) {
     return new LineChart({ id: "rate", title: "Speed of all workers", axis, zero: true, scale: { by: 1 / each, name: "tokens/s" },
-      series: seriesOf(runs, (run) => run.curves.rate, { name: "tokens per second", color: colors[2] }) });
+      series: seriesOf(runs, (run) => run.curves.rate, { name: "tokens per second", color: colors[2], noisy: true }) });
   }
   const words = new Set(runs.map((run) => run.samples));
   const word = words.size === 1 ? [...words][0] : "Samples";
   return new LineChart({ id: "rate", title: word + " per second", unit: "of all workers", axis, zero: true,
-    series: seriesOf(runs, (run) => run.curves.rate, { name: word.toLowerCase() + " per second", color: colors[2] }) });
+    series: seriesOf(runs, (run) => run.curves.rate, { name: word.toLowerCase() + " per second", color: colors[2], noisy: true }) });
 }
 
 function memoryChart(runs, axis) {
