@@ -88,6 +88,10 @@ equal("status", [statusWith("stopped", 100, 300), statusWith("stopped", 300, 300
   statusWith(7, 3, 3), statusWith("", 3, 3)],
   ["unfinished", "stopped", "other", "finished", "unfinished"]);
 equal("status of nothing", describedRun(runWith({})).status.kind, "empty");
+const causeWith = (status, ...troubles) => describedRun(runWith({ summary: { status, steps: 3 }, last_step: 3, troubles })).cause;
+equal("cause", [causeWith("diverged", "error: old", "rank 1: error: the loss is nan", "rank 0: warning: slow"),
+  causeWith("", "error: no space left"), causeWith("finished", "error: old"), causeWith("diverged", "warning: slow")],
+  ["rank 1: the loss is nan", "The last error in its logs: no space left", null, null]);
 equal("notes", describedRun(runWith({ notes: ["one"], lines: { read: 1302, left_out: 1, first_left_out: 302 },
   losses_not_finite: { count: 2, first: 7 } })).notes,
   ["one", "1 of 1,302 lines of metrics.jsonl could not be read and is left out; the first is line 302.",

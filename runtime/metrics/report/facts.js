@@ -142,6 +142,14 @@ function statusOf(run) {
   return { kind: "other", text: nameInWords(status) };
 }
 
+// What ended a run that did not finish, as its logs have it; null: they do not say.
+function causeOf({ troubles }, { kind }) {
+  const error = /(^|: )error: /, errors = troubles.filter((line) => error.test(line));
+  if (kind === "finished" || kind === "stopped" || errors.length === 0) return null;
+  const text = errors[errors.length - 1].replace(error, "$1");
+  return kind === "other" ? text : "The last error in its logs: " + text;
+}
+
 function readingNotes({ lines, losses_not_finite: bad, ...run }) {
   const notes = [];
   if (lines.left_out > 0) {
@@ -176,10 +184,10 @@ function phasesOf(run) {
 function describedRun(run) {
   const config = objectOf(run.config), options = optionsOf(config);
   const samples = samplesWord((options.find((one) => one.name === "dataset") || { value: "" }).value);
-  const results = resultsOf(run, samples), machine = machineOf(config);
+  const results = resultsOf(run, samples), machine = machineOf(config), status = statusOf(run);
   const evaluations = run.curves.evaluations.map((one) => ({ ...one, name: nameInWords(one.id) }));
   return { ...run, curves: { ...run.curves, evaluations }, samples, tokens: tokensOf(config),
     loss_over: isLanguage(config) ? "tokens" : "samples", options, results, machine,
-    settings: settingsOf(config), status: statusOf(run), subtitle: subtitleOf(options, results, machine, run.starts),
+    settings: settingsOf(config), status, cause: causeOf(run, status), subtitle: subtitleOf(options, results, machine, run.starts),
     notes: readingNotes(run), phases: phasesOf(run) };
 }

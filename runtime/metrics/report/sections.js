@@ -42,7 +42,9 @@ function headOfSeveral(runs, live) {
 
 function notesOf(runs) {
   const several = runs.length > 1;
-  return [].concat(...runs.map((run) => run.notes.map((note) => html("p", { class: "note" }, (several ? run.name + ": " : "") + note))));
+  const causes = runs.filter((run) => run.cause !== null)
+    .map((run) => html("p", { class: "note error" }, (several ? run.name + ": " : "") + run.cause));
+  return causes.concat(...runs.map((run) => run.notes.map((note) => html("p", { class: "note" }, (several ? run.name + ": " : "") + note))));
 }
 
 function tiles(run) {
