@@ -191,7 +191,7 @@ TEST(Start, AScriptFromWindowsIsToldTheFix) {
 TEST(Start, MpirunsOptionsAreAnswered) {
   const RunResult result = launch({"-np", "4", "sh"});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("-np: the number of workers on this node is --nproc-per-node=N"));
+  EXPECT_THAT(result.err, HasSubstr("-np: the number of workers on a node is --nproc-per-node=N"));
 }
 
 TEST(Start, EachJobHasARunId) {
