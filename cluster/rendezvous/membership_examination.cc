@@ -14,7 +14,8 @@ std::string reason_of(const Failure& failure) {
   std::string reason = failure.lines.back();
   reason.erase(0, std::min(reason.find_first_not_of(' '), reason.size()));
   for (const std::string_view prefix : {"dtrain: ", "rank "}) {  // "dtrain: rank 3: …"
-    if (reason.starts_with(prefix)) reason.erase(0, reason.find(": ") + 2);
+    const std::size_t end = reason.find(": ");
+    if (reason.starts_with(prefix) && end != std::string::npos) reason.erase(0, end + 2);
   }
   return reason;
 }

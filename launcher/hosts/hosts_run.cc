@@ -17,7 +17,9 @@
 #include "cluster/detect/detect.h"
 #include "cluster/net/endpoint.h"
 #include "launcher/hosts/remote_host.h"
+#include "launcher/plan/program.h"
 #include "launcher/process/signals.h"
+#include "runtime/base/blocked_signals.h"
 #include "runtime/base/error.h"
 
 namespace dtrain::launcher {
@@ -47,32 +49,13 @@ std::string new_mark() {
 
 std::string path_of(const std::string& program, const Environment& environment) {
   if (program.find('/') != std::string::npos) return program;
-  std::istringstream folders(variable_or(environment, "PATH", "/usr/bin:/bin"));
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string path = folder + "/" + program;
-    if (::access(path.c_str(), X_OK) == 0) return path;
-  }
+  if (const auto found = search_path(program, variable_or(environment, "PATH", "/usr/bin:/bin")))
+    return *found;
   throw UsageError(
       fmt::format("--ssh: there is no program {} in PATH; install it (apt install openssh-client), or "
                   "name another with --ssh",
                   program));
 }
-
-// For vfork, whose child shares our memory.
-class AllSignalsBlocked {
- public:
-  AllSignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    ::sigprocmask(SIG_SETMASK, &all, &before_);
-  }
-  ~AllSignalsBlocked() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
-  AllSignalsBlocked(const AllSignalsBlocked&) = delete;
-  AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 class HostsRun {
  public:
@@ -109,7 +92,7 @@ class HostsRun {
     rlimit files = signals_.inherited().open_files;
     files.rlim_cur = files.rlim_max;
     ::setrlimit(RLIMIT_NOFILE, &files);
-    const AllSignalsBlocked blocked;
+    const AllSignalsBlocked blocked;  // for vfork, whose child shares our memory
     for (const HostEntry& entry : plan_.hosts) {
       hosts_.push_back(std::make_unique<RemoteHost>(
           entry, static_cast<int>(hosts_.size()),

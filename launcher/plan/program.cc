@@ -35,17 +35,6 @@ bool same_file(const std::string& a, const std::string& b) {
          first.st_ino == second.st_ino;
 }
 
-std::optional<std::string> search_path(const std::string& name, const std::string& path) {
-  std::size_t from = 0;
-  while (from <= path.size()) {
-    const std::size_t to = std::min(path.find(':', from), path.size());
-    const std::string folder = to == from ? "." : path.substr(from, to - from);
-    if (is_executable(folder + "/" + name)) return folder + "/" + name;
-    from = to + 1;
-  }
-  return std::nullopt;
-}
-
 // What the kernel would run for a script: the first line names it, up to 256 bytes.
 void check_interpreter(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -117,6 +106,17 @@ Program builtin_program(const LaunchOptions& options, const std::string& beside)
 }
 
 }  // namespace
+
+std::optional<std::string> search_path(const std::string& name, const std::string& path) {
+  std::size_t from = 0;
+  while (from <= path.size()) {
+    const std::size_t to = std::min(path.find(':', from), path.size());
+    const std::string folder = to == from ? "." : path.substr(from, to - from);
+    if (is_executable(folder + "/" + name)) return folder + "/" + name;
+    from = to + 1;
+  }
+  return std::nullopt;
+}
 
 Program resolve_program(const LaunchOptions& options, const Environment& environment,
                         const std::string& own_folder) {

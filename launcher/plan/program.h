@@ -2,6 +2,7 @@
 // before a single worker is started.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct Program {
 /// there is no such program.
 Program resolve_program(const LaunchOptions& options, const Environment& environment,
                         const std::string& own_folder);
+
+/// The executable file `name` in the first folder of `path` ("/usr/bin:/bin") that has one.
+std::optional<std::string> search_path(const std::string& name, const std::string& path);
 
 /// The folder of the running binary (/proc/self/exe). Throws SystemError.
 std::string folder_of_this_binary();

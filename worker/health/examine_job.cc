@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <set>
 
+#include "cluster/detect/detect.h"
 #include "training/start/peers.h"
 #include "training/start/threads.h"
 #include "worker/benchmark/all_reduce.h"
@@ -21,10 +22,8 @@ constexpr std::size_t kReducedElements = std::size_t{1} << 20;  // 4 MiB of floa
 constexpr std::size_t kNoTerminal = 120;
 
 std::string host_name() {
-  std::string name(256, '\0');
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
-  name.resize(std::min(name.find('\0'), name.find('.')));
-  return name;
+  const std::string name = this_machine().hostname;
+  return name.empty() ? "unknown" : name.substr(0, name.find('.'));
 }
 
 // The launcher says how wide its terminal is.
@@ -80,9 +79,7 @@ void judge(const std::vector<HealthReport>& reports, std::size_t own) {
   const auto add = [&](const std::string& reason) { reasons += (reasons.empty() ? "" : "; ") + reason; };
   for (const Finding& finding : reports[own].bad) add(finding.subject + ": " + finding.text);
   for (const Outlier& outlier : find_outliers(reports)) {
-    // Other programs of the host use its memory, too: how fast it is shows in the table, and keeps nobody
-    // out.
-    if (outlier.row == own && outlier.metric != Metric::memory_copy) add(text_of(outlier));
+    if (outlier.row == own && spec_of(outlier.metric).decides) add(text_of(outlier));
   }
   if (!reasons.empty()) throw Error("this node is unfit: " + reasons);
 }

@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 constexpr double kShareOfCpu = 0.5;
 constexpr std::array<MetricSpec, kMetrics> kSpecs = {{
     {"matmul", "matmul GFLOP/s", 1e-9, "GFLOP/s", 1 / 1.3, 0},
-    {"memory copy", "memory GB/s", 1e-9, "GB/s", 1 / 2.0, 0},
+    {"memory copy", "memory GB/s", 1e-9, "GB/s", 1 / 2.0, 0, false},
     {"memory free", "free GiB", 1.0 / (1024.0 * 1024.0 * 1024.0), "GiB", 1 / 4.0, 0},
     {"disk write", "disk MB/s", 1e-6, "MB/s", 1 / 3.0, 0},
     {"disk free", "disk GiB", 1.0 / (1024.0 * 1024.0 * 1024.0), "GiB", 0, 0},

@@ -25,6 +25,9 @@ struct MetricSpec {
   double least_share;
   /// The greatest distance from the median in SI units that is still in line; 0: not compared that way.
   double most_away;
+  /// Whether a node that is out of line is unfit. Other programs of a host use its memory, too: how fast that
+  /// is shows in the table, and keeps nobody out.
+  bool decides = true;
 };
 const MetricSpec& spec_of(Metric metric) noexcept;
 

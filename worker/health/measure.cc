@@ -173,7 +173,6 @@ int partner_in_round(int rank, int size, int round) {
   const int even = size + size % 2, circle = even - 1;
   int partner = 0;
   if (rank == even - 1) {
-    partner = round % circle;
     // The one whose mirror it is.
     for (int other = 0; other < circle; ++other) {
       if ((2 * other) % circle == round % circle) partner = other;
