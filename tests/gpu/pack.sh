@@ -39,7 +39,7 @@ if [ -n "$built" ]; then
   # The shared libraries of Debian's that the programs want, and not the compiler's own.
   ldd "${programs[@]}" | awk '$3 ~ /^\// { print $3 }' | sort -u | grep -vE '/(libc|libm|libstdc\+\+|libgcc_s)\.so' | xargs cp -Lt "$staged/libs"
   strip "$staged"/*/*
-  tar -C "$staged" -c . | xz -6 >"$pack/built.tar.xz"
+  tar -C "$staged" -c . | xz -9e >"$pack/built.tar.xz"
   fits
   exit
 fi
