@@ -82,6 +82,19 @@ void cross_entropy_backward(const View& log_probs, const View& target, IgnoredTa
   require_row_values(kName, "grad_losses", grad_losses, log_probs, log_probs.dtype);
 }
 
+void cross_entropy_slopes(const View& logits, const View& target, IgnoredTarget /*ignored*/,
+                          const View& losses, const View& slopes) {
+  constexpr std::string_view kName = "cross_entropy_slopes";
+  require_rank(kName, "logits", logits, 2);
+  if (logits.dtype != DType::f32 && logits.dtype != DType::f64) refuse_dtype(kName, logits.dtype);
+  require_row_values(kName, "target", target, logits, DType::i64);
+  require_row_values(kName, "losses", losses, logits, logits.dtype);
+  if (slopes.data == nullptr) return;
+  require_shape(kName, "slopes", slopes, logits.shape);
+  const bool rounds = logits.dtype == DType::f32 && is_half(slopes.dtype);
+  if (!rounds) require_dtype(kName, "slopes", slopes, logits.dtype);
+}
+
 void sgd(std::span<const OptimizerSlot> slots, const SgdStep& step) {
   for (const OptimizerSlot& slot : slots) require_slot("sgd", slot, step.momentum != 0, false, false);
 }

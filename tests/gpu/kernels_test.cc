@@ -195,6 +195,50 @@ TEST_F(Gpu, SoftmaxKeepsWhatLittleTheOthersAdd) {
           });
 }
 
+/// The first `columns` of a matrix.
+View first_columns(View matrix, std::int64_t columns) {
+  matrix.shape = {matrix.shape[0], columns};
+  return matrix;
+}
+
+// A warp a row and a block a row, in packs and one by one, with elements behind the last pack; in memory of
+// their own and in the logits'; without slopes.
+TEST_F(Gpu, SlopesOfLosses) {
+  struct Case {
+    std::int64_t columns, stride;
+  };
+  for (const Case& c : {Case{1, 1}, Case{300, 300}, Case{2049, 2049}, Case{2052, 2052}, Case{9002, 9008}}) {
+    Arg logits = random_arg({5, c.stride}, generator), losses = zeros_arg({5});
+    std::vector<double> values = logits.array.values();
+    const auto row = [&](std::int64_t r) { return values.begin() + r * c.stride; };
+    std::fill(row(2), row(3), -INFINITY);
+    *(row(2) + c.columns - 1) = 0;  // of all there is
+    *(row(3) + c.columns / 2) = 90;
+    logits.array.set(values);
+    Arg work = zeros_arg({5, c.stride});
+    const double last = static_cast<double>(c.columns - 1);
+    const Arg target = integers_arg({5}, DType::i64, {0, last, last, 7, std::floor(last / 2)});
+    for (Arg* fixed : {&logits, &work, &losses}) fixed->follows = false;
+    const std::string what = "slopes of " + std::to_string(c.columns);
+    check({logits, work, losses, zeros_arg({5, c.stride}), target}, 8, what,
+          [&](Kernels& kernels, const std::vector<View>& v) {
+            kernels.copy(v[0], v[1]);
+            kernels.cross_entropy_slopes(first_columns(v[1], c.columns), v[4], 7, v[2],
+                                         first_columns(v[3], c.columns));
+            kernels.fill(v[1], 0);
+          });
+    for (const bool wants_slopes : {true, false}) {
+      check({logits, work, losses, target}, 8, what + (wants_slopes ? " in place" : " not wanted"),
+            [&](Kernels& kernels, const std::vector<View>& v) {
+              kernels.copy(v[0], v[1]);
+              const View own = first_columns(v[1], c.columns);
+              kernels.cross_entropy_slopes(own, v[3], 7, v[2], wants_slopes ? own : View{});
+              if (!wants_slopes) kernels.fill(v[1], 0);
+            });
+    }
+  }
+}
+
 /// All but the first element of a vector, which is then aligned to nothing but its elements.
 View behind_first(const View& vector) {
   View rest = vector;

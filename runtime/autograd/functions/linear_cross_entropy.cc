@@ -76,21 +76,22 @@ Found by_slices(const Given& given, std::int64_t length) {
   Found found{Tensor::empty({rows}, device, exact)};
   if (given.wants_x) found.grad_x = Tensor::empty(given.x.shape(), device, given.x.dtype());
   if (given.wants_weight) found.grad_weight = Tensor::empty(weight.shape(), device, given.weight_dtype);
+  const bool wants_slopes = given.wants_x || given.wants_weight;
   const Tensor logits = Tensor::empty({std::min(length, rows), weight.size(0)}, device, exact);
-  const Tensor log_probs = Tensor::empty({logits.size(0), words}, device, exact),
-               one = Tensor::full({}, 1, device, exact);
+  const Tensor low = wants_slopes && given.x.dtype() != exact
+                         ? Tensor::empty(logits.shape(), device, given.x.dtype())
+                         : logits;
+  low.slice(1, words, weight.size(0)).fill(0);  // as the logits there are
   for (std::int64_t first = 0; first < rows; first += length) {
     const std::int64_t end = std::min(rows, first + length), count = end - first;
     const Tensor part = given.x.slice(0, first, end), target = given.target.slice(0, first, end);
-    const Tensor scores = logits.slice(0, 0, count), probs = log_probs.slice(0, 0, count);
+    const Tensor scores = logits.slice(0, 0, count), all_slopes = low.slice(0, 0, count);
     multiply(as_batch(part), as_batch(weight, true), false, scores);
-    const Tensor of_words = scores.slice(1, 0, words);  // those behind them are 0, and their slopes stay so
-    kernels.cross_entropy(autocast_rounded(of_words).view(), target.view(), given.ignored, probs.view(),
-                          found.losses.slice(0, first, end).view());
-    if (!given.wants_x && !given.wants_weight) continue;
-    kernels.cross_entropy_backward(probs.view(), target.view(), given.ignored, one.expand({count}).view(),
-                                   of_words.view());
-    const Tensor slopes = autocast_rounded(scores.to(given.x.dtype()));  // at most 1: float16 holds them
+    kernels.cross_entropy_slopes(autocast_rounded(scores.slice(1, 0, words)).view(), target.view(),
+                                 given.ignored, found.losses.slice(0, first, end).view(),
+                                 wants_slopes ? all_slopes.slice(1, 0, words).view() : View{});
+    if (!wants_slopes) continue;
+    const Tensor slopes = autocast_rounded(all_slopes);  // at most 1: float16 holds them
     if (given.wants_weight) {
       multiply(as_batch(slopes, true), as_batch(part), first > 0, found.grad_weight);
     }
