@@ -60,25 +60,23 @@ __device__ inline std::int64_t slice_begin(const Reduced& what, std::int64_t sli
   return what.by_slices(what.reduced.count * slice);
 }
 
-/// `op` over elements first, first + step, … below `end` of the output whose elements begin at `in`.
-template <class T, class Op>
-__device__ typename Op::A reduce_some(const Reduced& what, Op op, const T* in, std::int64_t first,
-                                      std::int64_t end, std::int64_t step) {
-  typename Op::A total = op.identity();
-  const auto take = [&](const T& value, std::int64_t) { total = op(total, load(value)); };
+/// Calls `take` for elements first, first + step, … below `end` of the output whose elements begin at `in`,
+/// or of V neighbouring ones.
+template <int V, class T, class Take>
+__device__ __forceinline__ void for_each_element(const Reduced& what, const T* in, std::int64_t first,
+                                                 std::int64_t end, std::int64_t step, Take take) {
+  const auto pack_at = [&](std::int64_t offset) { return *reinterpret_cast<const Pack<T, V>*>(in + offset); };
   if (what.reduced.rank <= 1) {  // evenly spaced
     const std::int64_t stride = what.reduced.stride[0][0];
-    for_each_ahead<kAhead>(
-        first, end, step, [&](std::int64_t i) { return in[i * stride]; }, take);
-    return total;
+    return for_each_ahead<kAhead>(
+        first, end, step, [&](std::int64_t i) { return pack_at(i * stride); }, take);
   }
   const auto element = [&](std::int64_t i) {
     std::int64_t at[1];
     what.reduced.locate(i, at);
-    return in[at[0]];
+    return pack_at(at[0]);
   };
   for_each_ahead<kAhead>(first, end, step, element, take);
-  return total;
 }
 
 /// One block an output and slice; good where the reduced elements lie together.
@@ -91,8 +89,10 @@ __global__ void row_kernel(Reduced what, Op op, const T* in, T* out, typename Op
   for (std::int64_t o = blockIdx.x; o < what.kept.count; o += gridDim.x) {
     std::int64_t at[2];
     what.kept.locate(o, at);
-    A total = reduce_some(what, op, in + at[0], slice_begin(what, slice) + threadIdx.x,
-                          slice_begin(what, slice + 1), kThreads);
+    A total = op.identity();
+    for_each_element<1>(what, in + at[0], slice_begin(what, slice) + threadIdx.x,
+                        slice_begin(what, slice + 1), kThreads,
+                        [&](const Pack<T, 1>& one, std::int64_t) { total = op(total, load(one.at[0])); });
     total = BlockReduce(storage).Reduce(total, op);
     if (threadIdx.x == 0) {
       if (partial != nullptr) {
@@ -105,43 +105,72 @@ __global__ void row_kernel(Reduced what, Op op, const T* in, T* out, typename Op
   }
 }
 
-/// A column of threads an output; good where neighbouring outputs lie together.
-template <class T, class Op>
-__global__ void column_kernel(Reduced what, Op op, const T* in, T* out, typename Op::A* partial) {
-  using A = typename Op::A;
-  __shared__ A totals[kColumnRows][kColumns];
-  const std::int64_t slice = blockIdx.y;
-  for (std::int64_t base = static_cast<std::int64_t>(blockIdx.x) * kColumns; base < what.kept.count;
-       base += static_cast<std::int64_t>(gridDim.x) * kColumns) {
-    const std::int64_t o = base + threadIdx.x;
-    const bool inside_out = o < what.kept.count;
-    std::int64_t at[2] = {0, 0};
-    if (inside_out) what.kept.locate(o, at);
-    const std::int64_t end = inside_out ? slice_begin(what, slice + 1) : 0;
-    A total = reduce_some(what, op, in + at[0], slice_begin(what, slice) + threadIdx.y, end, kColumnRows);
-    totals[threadIdx.y][threadIdx.x] = total;
-    __syncthreads();
-    if (threadIdx.y == 0 && inside_out) {
-      for (int row = 1; row < kColumnRows; ++row) total = op(total, totals[row][threadIdx.x]);
-      if (partial != nullptr) {
-        partial[slice * what.kept.count + o] = total;
-      } else {
-        out[at[1]] = op.finish(total);
-      }
-    }
-    __syncthreads();
+/// A thread's total with those of the threads below it in its column, in their order; for the first of them.
+template <int V, class Op, class A>
+__device__ void join_column(Op op, A (&total)[V]) {
+  __shared__ A totals[kColumnRows][kColumns * V];
+  __syncthreads();  // what was here is read
+#pragma unroll
+  for (int v = 0; v < V; ++v) totals[threadIdx.y][threadIdx.x * V + v] = total[v];
+  __syncthreads();
+  for (int row = 1; threadIdx.y == 0 && row < kColumnRows; ++row) {
+#pragma unroll
+    for (int v = 0; v < V; ++v) total[v] = op(total[v], totals[row][threadIdx.x * V + v]);
   }
 }
 
+/// A column of threads for each V neighbouring outputs; good where those lie together.
+template <class T, class Op, int V>
+__global__ void column_kernel(Reduced what, Op op, const T* in, T* out, typename Op::A* partial) {
+  using A = typename Op::A;
+  const std::int64_t slice = blockIdx.y, wide = kColumns * V;
+  for (std::int64_t base = blockIdx.x * wide; base < what.kept.count; base += gridDim.x * wide) {
+    const std::int64_t o = base + static_cast<std::int64_t>(threadIdx.x) * V;
+    const bool inside_out = o < what.kept.count;
+    std::int64_t at[2] = {0, 0};
+    if (inside_out) what.kept.locate(o, at);
+    A total[V];
+#pragma unroll
+    for (int v = 0; v < V; ++v) total[v] = op.identity();
+    const std::int64_t end = inside_out ? slice_begin(what, slice + 1) : 0;
+    for_each_element<V>(what, in + at[0], slice_begin(what, slice) + threadIdx.y, end, kColumnRows,
+                        [&](const Pack<T, V>& pack, std::int64_t) {
+#pragma unroll
+                          for (int v = 0; v < V; ++v) total[v] = op(total[v], load(pack.at[v]));
+                        });
+    join_column<V>(op, total);
+    if (threadIdx.y != 0 || !inside_out) continue;
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      if (partial != nullptr) {
+        partial[slice * what.kept.count + o + v] = total[v];
+      } else {
+        what.kept.locate(o + v, at);
+        out[at[1]] = op.finish(total[v]);
+      }
+    }
+  }
+}
+
+/// A column of threads an output, which is made of its slices.
 template <class T, class Op>
 __global__ void finish_kernel(Layout<2> kept, std::int64_t slices, Op op, const typename Op::A* partial,
                               T* out) {
-  for (std::int64_t o = first_item(); o < kept.count; o += item_step()) {
-    typename Op::A total = op.identity();
-    for (std::int64_t s = 0; s < slices; ++s) total = op(total, partial[s * kept.count + o]);
+  using A = typename Op::A;
+  const std::int64_t wide = kColumns;
+  for (std::int64_t base = blockIdx.x * wide; base < kept.count; base += gridDim.x * wide) {
+    const std::int64_t o = base + threadIdx.x;
+    const bool inside_out = o < kept.count;
+    A total[1] = {op.identity()};
+    for_each_ahead<kAhead>(
+        static_cast<std::int64_t>(threadIdx.y), inside_out ? slices : 0,
+        static_cast<std::int64_t>(kColumnRows), [&](std::int64_t s) { return partial[s * kept.count + o]; },
+        [&](const A& slice, std::int64_t) { total[0] = op(total[0], slice); });
+    join_column<1>(op, total);
+    if (threadIdx.y != 0 || !inside_out) continue;
     std::int64_t at[2];
     kept.locate(o, at);
-    out[at[1]] = op.finish(total);
+    out[at[1]] = op.finish(total[0]);
   }
 }
 
@@ -160,10 +189,30 @@ bool prefers_columns(const Reduced& what) {
          what.reduced.stride[last_reduced][0] != 1 && what.kept.count >= 8;
 }
 
+/// Outputs that a thread of column_kernel takes: 8 bytes of elements.
+template <class T>
+constexpr int kOutputs = sizeof(T) < 8 ? 8 / static_cast<int>(sizeof(T)) : 1;
+
+/// Whether each V outputs from a multiple of V on have their elements side by side, and aligned.
+template <int V, class T>
+bool in_packs(const Reduced& what, const T* in) {
+  const int last = what.kept.rank - 1;
+  if (last < 0 || what.kept.stride[last][0] != 1 || what.kept.extent[last] % V != 0) return false;
+  for (int d = 0; d < last; ++d) {
+    if (what.kept.stride[d][0] % V != 0) return false;
+  }
+  for (int d = 0; d < what.reduced.rank; ++d) {
+    if (what.reduced.stride[d][0] % V != 0) return false;
+  }
+  return is_aligned(in, V * sizeof(T));
+}
+
 template <class T, class Op>
 void run(const Context& context, Reduced what, Op op, const View& in, const View& out) {
-  const bool columns = prefers_columns(what);
-  const std::int64_t groups = columns ? (what.kept.count + kColumns - 1) / kColumns : what.kept.count;
+  const bool columns = prefers_columns(what),
+             packs = columns && in_packs<kOutputs<T>>(what, in.as<const T>());
+  const std::int64_t wide = kColumns * (packs ? kOutputs<T> : 1);
+  const std::int64_t groups = columns ? (what.kept.count + wide - 1) / wide : what.kept.count;
   const std::int64_t wanted = 4 * static_cast<std::int64_t>(context.multiprocessors);
   const std::int64_t least_work = columns ? 64 : 2048;  // elements a slice
   what.slices = std::clamp<std::int64_t>(wanted / std::max<std::int64_t>(groups, 1), 1,
@@ -176,16 +225,22 @@ void run(const Context& context, Reduced what, Op op, const View& in, const View
   auto* const partial = static_cast<typename Op::A*>(scratch.data());
   const dim3 grid(static_cast<unsigned>(std::min<std::int64_t>(groups, INT32_MAX)),
                   static_cast<unsigned>(what.slices));
-  if (columns) {
-    DTRAIN_LAUNCH("reduce", context.stream, grid, dim3(kColumns, kColumnRows), (column_kernel<T, Op>), what,
-                  op, in.as<const T>(), out.as<T>(), partial);
+  const auto launch_columns = [&](auto kernel) {
+    DTRAIN_LAUNCH("reduce", context.stream, grid, dim3(kColumns, kColumnRows), kernel, what, op,
+                  in.as<const T>(), out.as<T>(), partial);
+  };
+  if (packs) {
+    launch_columns(column_kernel<T, Op, kOutputs<T>>);
+  } else if (columns) {
+    launch_columns(column_kernel<T, Op, 1>);
   } else {
     DTRAIN_LAUNCH("reduce", context.stream, grid, kThreads, (row_kernel<T, Op>), what, op, in.as<const T>(),
                   out.as<T>(), partial);
   }
   if (!sliced) return;
-  DTRAIN_LAUNCH("reduce", context.stream, blocks_for(context, what.kept.count), kThreads,
-                (finish_kernel<T, Op>), what.kept, what.slices, op, partial, out.as<T>());
+  DTRAIN_LAUNCH("reduce", context.stream, blocks_for(context, what.kept.count, kColumns),
+                dim3(kColumns, kColumnRows), (finish_kernel<T, Op>), what.kept, what.slices, op, partial,
+                out.as<T>());
 }
 
 /// The start of a maximum or minimum: nothing is worse.
