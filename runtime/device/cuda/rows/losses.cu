@@ -188,7 +188,7 @@ __global__ void loss_slopes_kernel(std::int64_t rows, std::int64_t columns, Matr
       if (counts && !is_class) note_fault(faults, FaultKind::target, r, wanted, columns);
     }
     if (slopes.data == nullptr) continue;
-    const T share = counts ? T(1) / rounded(all.sum) : T(0);
+    const T share = counts ? T(1) / static_cast<T>(widened(all.sum)) : T(0);
     const auto slope = [&](T x, std::int64_t c) {
       const T probability = exp(x - all.largest) * share;
       return cast<Slope>(!counts ? T(0) : c == wanted ? probability - T(1) : probability);
