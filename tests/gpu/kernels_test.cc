@@ -161,7 +161,7 @@ TEST_F(Gpu, MatrixProducts) {
 // The largest is found while the exponentials are summed: late, early, again and again, or not at all. Rows
 // of all lengths, as far as a lane keeps them and beyond.
 TEST_F(Gpu, SoftmaxWhereverTheLargestIs) {
-  for (const std::int64_t columns : {1, 31, 33, 256, 300, 1001}) {
+  for (const std::int64_t columns : {1, 31, 33, 256, 300, 1001, 5000}) {
     Arg logits = zeros_arg({6, columns});
     std::vector<double> values(static_cast<std::size_t>(6 * columns), -INFINITY);
     for (std::int64_t c = 0; c < columns; ++c) {

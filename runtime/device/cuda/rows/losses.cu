@@ -60,10 +60,10 @@ struct SumOfExponentials {
     }
     if (x != -static_cast<C>(INFINITY)) sum = plus(sum, exp(x - largest));  // of NaN and infinity NaN
   }
-  /// All lanes' together, for all lanes. NaN where there is nothing but -infinity.
+  /// All lanes' together, for all lanes.
   __device__ SumOfExponentials of_warp() const {
-    const C most = warp_max(largest);
-    return {most, warp_sum(scaled(sum, exp(largest - most)))};
+    const C most = warp_max(largest), factor = largest == most ? C(1) : exp(largest - most);  // of -∞ - -∞: 1
+    return {most, warp_sum(scaled(sum, factor))};
   }
   /// All threads' of a block of kWarps warps together, for all threads.
   template <int kWarps>
