@@ -205,6 +205,8 @@ def main():
         if a.llmc:
             llmc = Llmc(a.llmc, folder)
             ways["llm.c, fp32"] = lambda run_dir, steps: llmc.command(a, run_dir, steps)
+        if a.compile:  # what it compiles is kept, and is to be no part of a step's time
+            run(ways["PyTorch compiled"](tempfile.mkdtemp(dir=folder), a.warm_up))
         found = {name: [] for name in ways}
         for _ in range(a.rounds):
             for name, command in ways.items():
