@@ -62,8 +62,8 @@ struct SumOfExponentials {
   }
   /// All lanes' together, for all lanes.
   __device__ SumOfExponentials of_warp() const {
-    const C most = warp_max(largest), factor = largest == most ? C(1) : exp(largest - most);  // of -∞ - -∞: 1
-    return {most, warp_sum(scaled(sum, factor))};
+    const C most = warp_max(largest), below = largest == most ? C(0) : largest - most;  // -∞ - -∞ is NaN
+    return {most, warp_sum(scaled(sum, exp(below)))};
   }
   /// All threads' of a block of kWarps warps together, for all threads.
   template <int kWarps>
