@@ -15,6 +15,7 @@
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
 #include "runtime/base/thread_slot.h"
+#include "runtime/tensor/defaults.h"
 #include "tests/support/message_of.h"
 
 namespace dtrain {
