@@ -52,13 +52,13 @@ class CpuDevice final : public Device {
   Stream& compute_stream() noexcept override { return stream_; }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
-  /// The first thread that comes has a table of its own; others have those of their slots.
+  /// The first thread without a slot has a table of its own; others have those of their slots.
   Kernels& kernels() noexcept override {
     static thread_local const char thread = 0;  // its address stands for the thread
+    if (thread_slot() != 0) return kernels_of(thread_slot());
     const void* first = first_thread_.load(std::memory_order_relaxed);
     if (first == nullptr && first_thread_.compare_exchange_strong(first, &thread)) first = &thread;
-    if (first == &thread && thread_slot() == 0) return kernels_;
-    return kernels_of(lasting_thread_slot());
+    return first == &thread ? kernels_ : kernels_of(lasting_thread_slot());
   }
 
   bool has_graphs() const noexcept override { return false; }
