@@ -137,7 +137,7 @@ TEST(KernelsDef, ArgumentsAreCheckedBeforeAnyKernelRuns) {
 }
 
 /// Whose fill() is called while another thread fills.
-class MeetingKernels : public NamingKernels {
+class CalledBackKernels : public NamingKernels {
  public:
   void fill(const View& out, double value) override {
     if (meanwhile) std::exchange(meanwhile, nullptr)();
@@ -147,9 +147,9 @@ class MeetingKernels : public NamingKernels {
 };
 
 TEST(KernelsDef, ATableIsForOneThreadAtATime) {
-  MeetingKernels* inner = nullptr;
-  CheckedKernels<MeetingKernels> checked;
-  inner = const_cast<MeetingKernels*>(&checked.inner());
+  CalledBackKernels* inner = nullptr;
+  CheckedKernels<CalledBackKernels> checked;
+  inner = const_cast<CalledBackKernels*>(&checked.inner());
   std::string said;
   inner->meanwhile = [&] {
     std::thread other([&] { said = test::message_of([&] { checked.fill(some<View>(), 1); }); });
