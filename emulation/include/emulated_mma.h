@@ -1,6 +1,6 @@
-// The matrix instructions of a warp (PTX ISA: mma.m16n8k16 with f32 sums, ldmatrix.x4), for sources that call
-// them by these names where EMULATED_CUDA is defined. Sums are added in the order of their terms; a GPU may
-// add in another.
+// The matrix instructions of a warp (PTX ISA: mma.m16n8k16 and mma.m16n8k8 of TF32 with f32 sums,
+// ldmatrix.x4), for sources that call them by these names where EMULATED_CUDA is defined. Sums are added in
+// the order of their terms; a GPU may add in another.
 #pragma once
 
 #include <emulated_cuda.h>
@@ -25,6 +25,13 @@ struct BroughtWords {
     std::memcpy(static_cast<void*>(&value), &bits, sizeof value);
     return static_cast<float>(value);
   }
+  /// Word `word` (0, 1) of that lane as TF32: an f32 whose lower 13 bits are ignored.
+  float tf32(int of, int word) const {
+    const std::uint32_t bits = static_cast<std::uint32_t>(of_lane[of] >> (32 * word)) & 0xFFFFE000U;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  }
   std::uint64_t of_lane[32];
 };
 
@@ -40,6 +47,19 @@ void multiply_m16n8k16(float (&sums)[4], const unsigned (&left)[4], const unsign
       const BroughtWords& rows = k < 8 ? near : far;
       sums[at] +=
           rows.element<T>(4 * row + of, at / 2, half) * factor.element<T>(4 * column + of, k / 8, half);
+    }
+  }
+}
+
+/// The same of TF32, 8 columns of the left factor and 8 rows of the right one.
+inline void multiply_m16n8k8(float (&sums)[4], const unsigned (&left)[4], const unsigned (&right)[2]) {
+  const BroughtWords near(left[0], left[1]), far(left[2], left[3]), factor(right[0], right[1]);
+  const int row = lane() / 4, pair = lane() % 4;
+  for (int at = 0; at < 4; ++at) {
+    const int column = 2 * pair + at % 2;
+    for (int k = 0; k < 8; ++k) {
+      const BroughtWords& rows = k < 4 ? near : far;
+      sums[at] += rows.tf32(4 * row + k % 4, at / 2) * factor.tf32(4 * column + k % 4, k / 4);
     }
   }
 }

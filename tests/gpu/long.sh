@@ -83,6 +83,7 @@ only_on_gpus "speed resnet18 bf16" 400 python3 "$here/speed.py" resnet18
 only_on_gpus "speed resnet50 bf16" 500 python3 "$here/speed.py" resnet50
 only_on_gpus "speed gpt2 bf16" 400 env DTRAIN_BIN="$bin" python3 "$here/../bench/peer/transformer.py" --device cuda --gpt2 \
   --context 1024 --batch 8 --steps 40 --precision bf16 --compile
+only_on_gpus "attention f32, gpt2" 300 python3 "$here/attention_speed.py"
 # What a step's time is made of, kernel by kernel.
 head -c 1000000 /dev/urandom | base64 >"$logs/text"
 only_on_gpus "kernels of gpt2 bf16" 300 bash "$here/kernel_times.sh" gpt2 --model gpt2 --dataset text:text,context=1024 \

@@ -34,43 +34,52 @@ inline Arg null_arg() { return {Array({1}), Layout::contiguous, true, true}; }
 
 using Call = std::function<void(Kernels&, const std::vector<View>&)>;
 
+/// Copies the arguments' arrays to `gpu`, calls `call` with the views there in order and copies all of them
+/// back.
+inline void run_on(Device& gpu, const std::vector<Arg>& args, std::vector<Array>& arrays, const Call& call) {
+  const auto bytes_of = [](const View& view) {
+    return static_cast<std::size_t>(view.numel()) * size_of(view.dtype);
+  };
+  std::vector<View> views;
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    View view = args[i].is_null ? View{} : arrays[i].view();
+    if (!args[i].is_null) {
+      view.data = gpu.allocate(std::max<std::size_t>(bytes_of(view), 1));
+      gpu.copy(view.data, arrays[i].view().data, bytes_of(view), CopyKind::host_to_device,
+               gpu.compute_stream());
+    }
+    views.push_back(view);
+  }
+  call(gpu.kernels(), views);
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    if (args[i].is_null) continue;
+    gpu.copy(arrays[i].view().data, views[i].data, bytes_of(views[i]), CopyKind::device_to_host,
+             gpu.compute_stream());
+  }
+  gpu.compute_stream().synchronize();
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    if (!args[i].is_null) gpu.deallocate(views[i].data, std::max<std::size_t>(bytes_of(views[i]), 1));
+  }
+}
+
 /// `call` gets the arguments' views in order and may write any of them. Afterwards each must equal the CPU's
 /// within tolerance · max(1, |expected|).
 inline void compare(Device& gpu, DType dtype, const std::vector<Arg>& args, double tolerance,
                     const std::string& what, const Call& call) {
   const auto cpu = make_device("cpu");
   std::vector<Array> wide, narrow;
-  std::vector<View> cpu_views, gpu_views;
+  std::vector<View> cpu_views;
   for (const Arg& arg : args) {
     const bool floating = is_floating(arg.array.view().dtype) && !arg.stays;
     const DType follows = arg.follows || dtype == DType::f64 ? dtype : DType::f32;
     wide.push_back(arg.array.as(floating ? DType::f64 : arg.array.view().dtype, arg.layout));
     narrow.push_back(arg.array.as(floating ? follows : arg.array.view().dtype, arg.layout));
-  }
-  const auto bytes_of = [](const View& view) {
-    return static_cast<std::size_t>(view.numel()) * size_of(view.dtype);
-  };
-  for (std::size_t i = 0; i < args.size(); ++i) {
-    cpu_views.push_back(args[i].is_null ? View{} : wide[i].view());
-    View on_gpu = args[i].is_null ? View{} : narrow[i].view();
-    if (!args[i].is_null) {
-      on_gpu.data = gpu.allocate(std::max<std::size_t>(bytes_of(on_gpu), 1));
-      gpu.copy(on_gpu.data, narrow[i].view().data, bytes_of(on_gpu), CopyKind::host_to_device,
-               gpu.compute_stream());
-    }
-    gpu_views.push_back(on_gpu);
+    cpu_views.push_back(arg.is_null ? View{} : wide.back().view());
   }
   call(cpu->kernels(), cpu_views);
-  call(gpu.kernels(), gpu_views);
+  run_on(gpu, args, narrow, call);
   for (std::size_t i = 0; i < args.size(); ++i) {
     if (args[i].is_null) continue;
-    gpu.copy(narrow[i].view().data, gpu_views[i].data, bytes_of(gpu_views[i]), CopyKind::device_to_host,
-             gpu.compute_stream());
-  }
-  gpu.compute_stream().synchronize();
-  for (std::size_t i = 0; i < args.size(); ++i) {
-    if (args[i].is_null) continue;
-    gpu.deallocate(gpu_views[i].data, std::max<std::size_t>(bytes_of(gpu_views[i]), 1));
     const auto expected = wide[i].values(), got = narrow[i].values();
     for (std::size_t j = 0; j < expected.size(); ++j) {
       const double room = tolerance * std::max(1.0, std::abs(expected[j]));

@@ -1,7 +1,7 @@
 """A small GPT beside PyTorch, one process of one thread each, in turns: the median time of a training step, without the first
 ones, and the peak memory. AdamW, bytes, causal attention. A busy machine makes these figures worthless.
 
-usage: transformer.py [--precision fp32|bf16] [--width 256] [--heads 8] [--layers 4] [--context 256] [--batch 8] [--steps 14]
+usage: transformer.py [--precision fp32|tf32|bf16] [--width 256] [--heads 8] [--layers 4] [--context 256] [--batch 8] [--steps 14]
                       [--warm-up 2] [--rounds 3] [--compile] [--gpt2 [--llmc FOLDER]] [--cpu] [--device cpu|cuda]
   --gpt2   GPT-2 of 124 M parameters (50,257 words, 12 layers) instead; the context and the batch as they are given
   --llmc   a checkout of llm.c: its program for CPUs, built here with -Ofast -march=native as its Makefile does; fp32
@@ -26,7 +26,7 @@ WARM_UP = {"cpu": 2, "cuda": 12}  # steps that are not counted
 
 def parse_arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+    p.add_argument("--precision", choices=["fp32", "tf32", "bf16"], default="fp32")
     for name, value in (("width", 256), ("heads", 8), ("layers", 4), ("context", 256), ("batch", 8), ("steps", 14), ("rounds", 3)):
         p.add_argument(f"--{name}", type=int, default=value)
     p.add_argument("--warm-up", type=int, help="steps that are not counted")
@@ -45,6 +45,8 @@ def parse_arguments():
         a.warm_up = WARM_UP[a.device]
     if a.llmc and not (a.gpt2 and a.device == "cpu"):
         p.error("--llmc: expected --gpt2 on the CPU, which is what its program trains")
+    if a.precision == "tf32" and a.device == "cpu":
+        p.error("--precision tf32: expected --device cuda, whose units round so")
     least = 1 if a.peer else a.warm_up + (1 if a.cpu else 2)  # between two times of the log lies a step
     if a.steps < least or a.warm_up < 1 or a.rounds < 1:
         p.error(f"expected at least {least} steps, one of warm-up and one round")
@@ -85,6 +87,7 @@ def train_peer(a):
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high" if a.precision == "tf32" else "highest")
     text = torch.frombuffer(bytearray(Path(a.text).read_bytes()), dtype=torch.uint8).long()
     net = Gpt().to(a.device)
     step_of = torch.compile(net) if a.peer == "compiled" else net

@@ -1,5 +1,6 @@
 // Attention forward (Dao et al., "FlashAttention", 2022): a warp has a query and goes through the keys, 32 at
-// a time, with a softmax that is corrected as it goes. What the matrix units take goes to tiles.cu.
+// a time, with a softmax that is corrected as it goes. These kernels are for float64 and for rows that are
+// not aligned; all else goes to the matrix units, tiles.cu.
 #include "runtime/device/cuda/attention/heads.cuh"
 #include "runtime/device/cuda/attention/tiles.h"
 

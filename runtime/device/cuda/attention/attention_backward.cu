@@ -1,6 +1,6 @@
 // Gradients of attention, the weights computed again from the log-sums: a warp has a query, for the gradients
-// of queries, or a key, for those of keys and values. No sum depends on the order of threads. What the matrix
-// units take goes to tiles_backward.cu.
+// of queries, or a key, for those of keys and values. No sum depends on the order of threads. For float64 and
+// for rows that are not aligned; all else goes to the matrix units, tiles_backward.cu.
 #include "runtime/device/cuda/attention/heads.cuh"
 #include "runtime/device/cuda/attention/tiles.h"
 

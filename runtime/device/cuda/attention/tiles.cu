@@ -1,15 +1,16 @@
 // Attention forward on the matrix units; see tiles.cuh.
-#include "runtime/device/cuda/attention/tiles.cuh"
+#include "runtime/device/cuda/attention/float_tiles.cuh"
+#include "runtime/device/cuda/attention/half_tiles.cuh"
 
 namespace dtrain::cuda {
 namespace attention {
 namespace {
 
 template <class T, int W, bool kPlain>
-__global__ void __launch_bounds__(kTileThreads, (kBlocksAtOnce<W, kPlain>))
-    attention_tile_kernel(Call<float> call, Heads<const T> query, Heads<const T> key, Heads<const T> value,
-                          Heads<T> output, float* log_sums) {
-  constexpr int N = kTileRows<W>;
+__global__ void __launch_bounds__(kTileThreads, (kBlocksAtOnce<T, W, kPlain, 1>))
+    attention_tile_kernel(Call<float> call, Heads<const Element<T>> query, Heads<const Element<T>> key,
+                          Heads<const Element<T>> value, Heads<Element<T>> output, float* log_sums) {
+  constexpr int N = kTileRows<T, W>;
   __shared__ SharedTile<T, N, W> keys[2], values[2];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (std::int64_t block = blockIdx.x; block < QueryBlock::count(call); block += gridDim.x) {
@@ -44,20 +45,20 @@ __global__ void __launch_bounds__(kTileThreads, (kBlocksAtOnce<W, kPlain>))
         }
         most = row_max(most);
         const float higher = most > top[side] || most != most ? most : top[side];
-        const float base = higher == -INFINITY ? 0.0F : higher * kLog2E;
+        const float base = higher == -INFINITY ? 0.0F : exponent<T>(higher);
         float added = 0;
 #pragma unroll
         for (int n = 0; n < N / 8; ++n) {
 #pragma unroll
           for (int c = 0; c < 2; ++c) {
             float& weight = scores[n].at[2 * side + c];
-            weight = exp2f(weight * kLog2E - base);
+            weight = exp_less<T>(weight, base);
             added += weight;
             weight *=
                 kept_share<kPlain>(call, entry, head, i, j0 + n * 8 + lane % 4 * 2 + c, n * 8 + c < seen);
           }
         }
-        const float shrink = exp2f(top[side] * kLog2E - base);
+        const float shrink = exp_less<T>(top[side], base);
         sum[side] = sum[side] * shrink + row_sum(added);
         top[side] = higher;
 #pragma unroll
@@ -88,10 +89,11 @@ __global__ void __launch_bounds__(kTileThreads, (kBlocksAtOnce<W, kPlain>))
 bool suits_matrix_units(std::initializer_list<const View*> views) {
   for (const View* view : views) {
     if (view->data == nullptr) continue;
-    if (view->dtype != DType::bf16 && view->dtype != DType::f16) return false;
-    if (!is_aligned(view->data, 16) || view->shape[view->rank() - 1] % 8 != 0) return false;
+    if (view->dtype != DType::bf16 && view->dtype != DType::f16 && view->dtype != DType::f32) return false;
+    const auto pack = static_cast<std::int64_t>(16 / size_of(view->dtype));
+    if (!is_aligned(view->data, 16) || view->shape[view->rank() - 1] % pack != 0) return false;
     for (int d = 0; d + 1 < view->rank(); ++d) {
-      if (view->shape[d] != 1 && view->strides[d] % 8 != 0) return false;
+      if (view->shape[d] != 1 && view->strides[d] % pack != 0) return false;
     }
   }
   return true;
@@ -100,8 +102,9 @@ bool suits_matrix_units(std::initializer_list<const View*> views) {
 void attention_by_tiles(const Context& context, const AttentionRule& rule, const AttentionMasks& masks,
                         const View& query, const View& key, const View& value, const View& output,
                         const View& log_sums) {
-  dispatch_half(query.dtype, [&](auto tag) {
+  dispatch_factor(context, query.dtype, [&](auto tag) {
     using T = decltype(tag);
+    using E = Element<T>;
     dispatch_head_width(query, value, [&](auto width) {
       constexpr int W = decltype(width)::value;
       const Call<float> call(rule, masks, query, key, value);
@@ -109,8 +112,8 @@ void attention_by_tiles(const Context& context, const AttentionRule& rule, const
         constexpr bool kPlain = decltype(plain)::value;
         DTRAIN_LAUNCH("attention", context.stream,
                       blocks_of_rows(context, call.batch * call.heads, call.queries), kTileThreads,
-                      (attention_tile_kernel<T, W, kPlain>), call, Heads<const T>(query), Heads<const T>(key),
-                      Heads<const T>(value), Heads<T>(output), log_sums.as<float>());
+                      (attention_tile_kernel<T, W, kPlain>), call, Heads<const E>(query), Heads<const E>(key),
+                      Heads<const E>(value), Heads<E>(output), log_sums.as<float>());
       });
     });
   });

@@ -1,7 +1,7 @@
 // What the kernels of attention on the matrix units share. A block of four warps has 64 rows (queries, or
-// keys), a warp 16 of them, and goes through tiles of the others, which are copied while it computes.
-// Elements have 16 bits, sums 32; weights are rounded to 16 bits before they are multiplied, as in Dao,
-// "FlashAttention-2", 2023.
+// keys), a warp 16 of them, and goes through tiles of the others, which are copied while it computes, as in
+// Dao, "FlashAttention-2", 2023. Sums have 32 bits. How factors are multiplied is a type: BF16 and F16
+// (half_tiles.cuh), SplitF32 and RoundedF32 (float_tiles.cuh).
 #pragma once
 
 #include "runtime/device/cuda/attention/heads.cuh"
@@ -14,123 +14,54 @@ namespace dtrain::cuda::attention {
 constexpr int kTileThreads = kWarps * kWarp, kRowsOfWarp = 16, kRowsOfBlock = kWarps * kRowsOfWarp;
 constexpr float kLog2E = 1.4426950408889634F;
 
-/// Blocks that a multiprocessor is to have at once: few enough that their registers suffice.
-template <int W, bool kPlain>
-constexpr int kBlocksAtOnce = kPlain&& W == 64 ? 3 : 2;
+/// f32 in two parts that the units know, with all products that a sum of f32 would notice.
+struct SplitF32 {};
+/// f32 rounded to what the units know (DeviceOptions::tf32).
+struct RoundedF32 {};
 
-/// Rows of a tile of the others: what the registers allow.
-template <int W>
-constexpr int kTileRows = W == 64 ? 64 : 32;
-/// The same where a warp keeps two sums of its rows' width.
-template <int W>
-constexpr int kNarrowTileRows = W == 64 ? 32 : 16;
+template <class T>
+constexpr bool kIsF32 = std::is_same_v<T, SplitF32> || std::is_same_v<T, RoundedF32>;
+/// What lies in memory where factors are T.
+template <class T>
+using Element = std::conditional_t<kIsF32<T>, float, T>;
+
+/// Blocks that a multiprocessor is to have at once: few enough that their registers suffice. kMatrices: how
+/// many a warp has rows of.
+template <class T, int W, bool kPlain, int kMatrices>
+constexpr int kBlocksAtOnce = kPlain&& W == 64 && !(kIsF32<T> && kMatrices == 2) ? 3 : 2;
+
+/// Rows of a tile of the others where a warp has one matrix of them to multiply by: what the registers allow,
+/// and of f32 what fits shared memory.
+template <class T, int W>
+constexpr int kTileRows = (W == 64 ? 64 : 32) / (kIsF32<T> ? 2 : 1);
+/// The same where it has two.
+template <class T, int W, bool kPlain>
+constexpr int kNarrowTileRows = W == 64 && (kPlain || !kIsF32<T>) ? 32 : 16;
 
 /// N rows of up to W elements in shared memory; rows are 16 bytes longer, so that eight of them meet in no
 /// bank.
 template <class T, int N, int W>
 struct SharedTile {
-  static constexpr int kRow = W + 8;
-  alignas(16) T at[N][kRow];
+  static constexpr int kPack = kWide<Element<T>>;
+  alignas(16) Element<T> at[N][W + kPack];
 
   /// Begins to copy `count` rows, zeros behind them and behind their `width`. The whole block calls it.
-  __device__ __forceinline__ void begin_read(const T* from, std::int64_t row, std::int64_t count, int width) {
-    constexpr int kChunks = W / 8;
+  __device__ __forceinline__ void begin_read(const Element<T>* from, std::int64_t row, std::int64_t count,
+                                             int width) {
+    constexpr int kChunks = W / kPack;
 #pragma unroll
     for (int c = 0; c < N * kChunks / kTileThreads; ++c) {
       const int i = c * kTileThreads + static_cast<int>(threadIdx.x), r = i / kChunks,
-                column = i % kChunks * 8;
+                column = i % kChunks * kPack;
       const bool is_there = r < count && column < width;
       begin_copy(&at[r][column], is_there ? from + r * row + column : from, is_there);
     }
   }
-  /// Right factors whose columns are rows of this tile, n and n + 8 on, at elements k to k + 15.
-  __device__ __forceinline__ void rows_as_columns(int n, int k, int lane, RightTile (&to)[2]) const {
-    unsigned squares[4];
-    load_squares<false>(squares, &at[n + lane / 16 * 8 + lane % 8][k + lane / 8 % 2 * 8]);
-    to[0] = {{squares[0], squares[1]}}, to[1] = {{squares[2], squares[3]}};
-  }
-  /// Right factors whose rows are rows k to k + 15 of this tile, at elements n and n + 8 on.
-  __device__ __forceinline__ void rows_as_rows(int k, int n, int lane, RightTile (&to)[2]) const {
-    unsigned squares[4];
-    load_squares<true>(squares, &at[k + lane / 8 % 2 * 8 + lane % 8][n + lane / 16 * 8]);
-    to[0] = {{squares[0], squares[1]}}, to[1] = {{squares[2], squares[3]}};
-  }
 };
 
-/// A warp's 16 rows as left factors, read from global memory once; zeros where there are none.
-template <class T, int W>
-struct OwnRows {
-  __device__ __forceinline__ OwnRows(const T* from, std::int64_t row, std::int64_t count, int width,
-                                     int lane) {
-#pragma unroll
-    for (int k = 0; k < W / 16; ++k) {
-#pragma unroll
-      for (int part = 0; part < 4; ++part) {
-        const int r = lane / 4 + part % 2 * 8, column = k * 16 + part / 2 * 8 + lane % 4 * 2;
-        if (r < count && column < width)
-          tiles[k].at[part] = *reinterpret_cast<const unsigned*>(from + r * row + column);
-      }
-    }
-  }
-  LeftTile tiles[W / 16];
-};
-
-/// products[row of the warp][row of the tile].
-template <class T, int N, int W>
-__device__ __forceinline__ void multiply_rows(const OwnRows<T, W>& own, const SharedTile<T, N, W>& tile,
-                                              int lane, SumTile (&products)[N / 8]) {
-#pragma unroll
-  for (int n = 0; n < N / 8; n += 2) {
-    products[n] = products[n + 1] = {};
-#pragma unroll
-    for (int k = 0; k < W / 16; ++k) {
-      RightTile right[2];
-      tile.rows_as_columns(n * 8, k * 16, lane, right);
-      multiply_add<T>(products[n], own.tiles[k], right[0]);
-      multiply_add<T>(products[n + 1], own.tiles[k], right[1]);
-    }
-  }
-}
-
-/// sums[row of the warp] += Σ weights[row][row of the tile] · that row. Sums and left factors lie alike in
-/// the lanes.
-template <class T, int N, int W>
-__device__ __forceinline__ void add_weighted_rows(const SumTile (&weights)[N / 8],
-                                                  const SharedTile<T, N, W>& tile, int lane,
-                                                  SumTile (&sums)[W / 8]) {
-#pragma unroll
-  for (int k = 0; k < N / 16; ++k) {
-    const auto &near = weights[2 * k].at, &far = weights[2 * k + 1].at;
-    const LeftTile left{{pack_pair<T>(near[0], near[1]), pack_pair<T>(near[2], near[3]),
-                         pack_pair<T>(far[0], far[1]), pack_pair<T>(far[2], far[3])}};
-#pragma unroll
-    for (int n = 0; n < W / 8; n += 2) {
-      RightTile right[2];
-      tile.rows_as_rows(k * 16, n * 8, lane, right);
-      multiply_add<T>(sums[n], left, right[0]);
-      multiply_add<T>(sums[n + 1], left, right[1]);
-    }
-  }
-}
-
-/// Row r and row r + 8 of the warp's, times their factors, where they are among `count` rows.
-template <class T, int W>
-__device__ __forceinline__ void write_rows(const SumTile (&sums)[W / 8], const float (&factors)[2], T* to,
-                                           std::int64_t row, std::int64_t count, int width, int lane) {
-#pragma unroll
-  for (int side = 0; side < 2; ++side) {
-    const int r = lane / 4 + side * 8;
-    if (r >= count) continue;
-#pragma unroll
-    for (int n = 0; n < W / 8; ++n) {
-      const int column = n * 8 + lane % 4 * 2;
-      if (column >= width) continue;
-      const float first = sums[n].at[2 * side] * factors[side],
-                  second = sums[n].at[2 * side + 1] * factors[side];
-      *reinterpret_cast<unsigned*>(to + r * row + column) = pack_pair<T>(first, second);
-    }
-  }
-}
+/// A warp's 16 rows of one of its kMatrices matrices as left factors, zeros where there are none.
+template <class T, int W, int kMatrices = 1>
+struct OwnRows;
 
 /// Goes through `count` tiles that lie in two stages: `begin_read(tile, stage)` begins to copy one, as a
 /// group, while `use(tile, stage)` works on the one before it. The whole block calls it.
@@ -184,6 +115,18 @@ __device__ __forceinline__ float row_sum(float value) {
   return value;
 }
 
+/// A logarithm as exp_less() subtracts it.
+template <class T>
+__device__ __forceinline__ float exponent(float x) {
+  return kIsF32<T> ? x : x * kLog2E;
+}
+/// e to the power of x, less an exponent(). f32 is subtracted first, so that what is nearly equal loses
+/// nothing.
+template <class T>
+__device__ __forceinline__ float exp_less(float x, float less) {
+  return kIsF32<T> ? expf(x - less) : exp2f(x * kLog2E - less);
+}
+
 /// Whether a query sees a range of keys and a score is nothing but its product, scaled. Most calls are so,
 /// and a kernel of their own knows it (kPlain).
 inline bool is_plain(const AttentionMasks& masks) {
@@ -232,11 +175,13 @@ inline unsigned blocks_of_rows(const Context& context, std::int64_t heads, std::
   return blocks_for(context, heads * ((rows + kRowsOfBlock - 1) / kRowsOfBlock), 1);
 }
 
-/// Calls f with a value of the type of 16 bits.
+/// Calls f with a value of the type that says how elements of `dtype` (bf16, f16, f32) are multiplied.
 template <class F>
-void dispatch_half(DType dtype, F&& f) {
+void dispatch_factor(const Context& context, DType dtype, F&& f) {
   if (dtype == DType::bf16) return f(BF16{});
-  f(F16{});
+  if (dtype == DType::f16) return f(F16{});
+  if (context.options.tf32) return f(RoundedF32{});
+  f(SplitF32{});
 }
 
 }  // namespace dtrain::cuda::attention

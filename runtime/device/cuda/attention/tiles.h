@@ -1,4 +1,4 @@
-// Attention on the GPU's matrix units: for elements of 16 bits whose rows can be read 16 bytes at a time.
+// Attention on the GPU's matrix units: for bf16, f16 and f32 whose rows can be read 16 bytes at a time.
 #pragma once
 
 #include "runtime/device/cuda/context.h"
@@ -6,7 +6,8 @@
 
 namespace dtrain::cuda::attention {
 
-/// Whether all of these (those with data) are of 16 bits, with strides and widths of multiples of 8 elements.
+/// Whether all of these (those with data) are bf16, f16 or f32, aligned to 16 bytes, with strides and widths
+/// of multiples of 16 bytes.
 bool suits_matrix_units(std::initializer_list<const View*> views);
 
 /// As Kernels::attention and attention_backward, of arrays that suit.

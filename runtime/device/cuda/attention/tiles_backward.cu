@@ -1,28 +1,29 @@
 // Gradients of attention on the matrix units, the weights computed again from the log-sums: blocks of queries
 // go through keys for the gradients of queries, blocks of keys through queries for those of keys and values.
 // No sum depends on the order of threads. See tiles.cuh.
-#include "runtime/device/cuda/attention/tiles.cuh"
+#include "runtime/device/cuda/attention/float_tiles.cuh"
+#include "runtime/device/cuda/attention/half_tiles.cuh"
 
 namespace dtrain::cuda {
 namespace attention {
 namespace {
 
 /// What both kernels read; deltas[row] = Σ output · its gradient, a query a row.
-template <class T>
+template <class E>
 struct Given {
-  Heads<const T> query, key, value, grad;
+  Heads<const E> query, key, value, grad;
   const float *log_sums, *deltas;
 };
 
-template <class T>
-__global__ void delta_kernel(Call<float> call, Heads<const T> output, Heads<const T> grad, float* deltas) {
+template <class E>
+__global__ void delta_kernel(Call<float> call, Heads<const E> output, Heads<const E> grad, float* deltas) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const std::int64_t rows = call.batch * call.heads * call.queries;
   for (std::int64_t row = first_item() / kWarp; row < rows; row += item_step() / kWarp) {
     const std::int64_t line = row / call.queries, i = row - line * call.queries, entry = line / call.heads;
     const std::int64_t head = line - entry * call.heads;
-    const T* const out = output.at(entry, head, i);
-    const T* const slope = grad.at(entry, head, i);
+    const E* const out = output.at(entry, head, i);
+    const E* const slope = grad.at(entry, head, i);
     float delta = 0;
     for (int c = lane * 2; c < call.value_width; c += 2 * kWarp) {
       delta += load(out[c]) * load(slope[c]) + load(out[c + 1]) * load(slope[c + 1]);
@@ -33,22 +34,24 @@ __global__ void delta_kernel(Call<float> call, Heads<const T> output, Heads<cons
 }
 
 template <class T, int W, bool kPlain>
-__global__ void __launch_bounds__(kTileThreads, (kBlocksAtOnce<W, kPlain>))
-    query_gradient_tile_kernel(Call<float> call, Given<T> given, Heads<T> to) {
-  constexpr int N = kNarrowTileRows<W>;
+__global__ void __launch_bounds__(kTileThreads, (kBlocksAtOnce<T, W, kPlain, 2>))
+    query_gradient_tile_kernel(Call<float> call, Given<Element<T>> given, Heads<Element<T>> to) {
+  constexpr int N = kNarrowTileRows<T, W, kPlain>;
   __shared__ SharedTile<T, N, W> keys[2], values[2];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (std::int64_t block = blockIdx.x; block < QueryBlock::count(call); block += gridDim.x) {
     const auto [row, entry, head, key_head, own, end] = QueryBlock(call, block);
     const std::int64_t count = call.queries - own;
-    const OwnRows<T, W> queries(given.query.at(entry, head, own), given.query.row, count, call.width, lane);
-    const OwnRows<T, W> grads(given.grad.at(entry, head, own), given.grad.row, count, call.value_width, lane);
+    const OwnRows<T, W, 2> queries(given.query.at(entry, head, own), given.query.row, count, call.width,
+                                   lane);
+    const OwnRows<T, W, 2> grads(given.grad.at(entry, head, own), given.grad.row, count, call.value_width,
+                                 lane);
     float log_sum[2] = {INFINITY, INFINITY}, delta[2] = {};
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
       const std::int64_t i = own + lane / 4 + side * 8;
       if (i >= call.queries) continue;
-      log_sum[side] = given.log_sums[row * call.queries + i] * kLog2E;
+      log_sum[side] = exponent<T>(given.log_sums[row * call.queries + i]);
       delta[side] = given.deltas[row * call.queries + i];
     }
     const auto begin_read = [&](std::int64_t tile, int stage) {
@@ -77,7 +80,7 @@ __global__ void __launch_bounds__(kTileThreads, (kBlocksAtOnce<W, kPlain>))
             const float score =
                 masked_score<kPlain>(call, entry, head, i, j, is_seen, scores[n].at[2 * side + c]);
             const float kept = kept_share<kPlain>(call, entry, head, i, j, is_seen);
-            const float weight = exp2f(score * kLog2E - log_sum[side]);
+            const float weight = exp_less<T>(score, log_sum[side]);
             float& slope = slopes[n].at[2 * side + c];
             slope = weight * (slope * kept - delta[side]);
           }
@@ -96,23 +99,24 @@ struct QueryTile {
   SharedTile<T, N, W> queries, grads;
   float log_sums[N], deltas[N];
 
-  __device__ __forceinline__ void begin_read(const Call<float>& call, const Given<T>& given,
+  __device__ __forceinline__ void begin_read(const Call<float>& call, const Given<Element<T>>& given,
                                              std::int64_t entry, std::int64_t head, std::int64_t i0) {
     const std::int64_t count = call.queries - i0, row = (entry * call.heads + head) * call.queries + i0;
     queries.begin_read(given.query.at(entry, head, i0), given.query.row, count, call.width);
     grads.begin_read(given.grad.at(entry, head, i0), given.grad.row, count, call.value_width);
     end_group();
     if (const int r = static_cast<int>(threadIdx.x); r < N) {
-      log_sums[r] = r < count ? given.log_sums[row + r] * kLog2E : INFINITY;
+      log_sums[r] = r < count ? exponent<T>(given.log_sums[row + r]) : INFINITY;
       deltas[r] = r < count ? given.deltas[row + r] : 0.0F;
     }
   }
 };
 
 template <class T, int W, bool kPlain>
-__global__ void __launch_bounds__(kTileThreads, (kBlocksAtOnce<W, kPlain>))
-    key_gradient_tile_kernel(Call<float> call, Given<T> given, Heads<T> to_key, Heads<T> to_value) {
-  constexpr int N = kNarrowTileRows<W>;
+__global__ void __launch_bounds__(kTileThreads, (kBlocksAtOnce<T, W, kPlain, 2>))
+    key_gradient_tile_kernel(Call<float> call, Given<Element<T>> given, Heads<Element<T>> to_key,
+                             Heads<Element<T>> to_value) {
+  constexpr int N = kNarrowTileRows<T, W, kPlain>;
   __shared__ QueryTile<T, N, W> tiles[2];
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   const std::int64_t parts = (call.keys + kRowsOfBlock - 1) / kRowsOfBlock,
@@ -122,10 +126,10 @@ __global__ void __launch_bounds__(kTileThreads, (kBlocksAtOnce<W, kPlain>))
                        key_head = row - entry * call.key_heads;
     const std::int64_t first = (block - row * parts) * kRowsOfBlock, own = first + warp * kRowsOfWarp;
     const std::int64_t keys_there = call.keys_of(entry), count = call.keys - own;
-    const OwnRows<T, W> keys(given.key.at(entry, key_head, own), given.key.row, keys_there - own, call.width,
-                             lane);
-    const OwnRows<T, W> values(given.value.at(entry, key_head, own), given.value.row, keys_there - own,
-                               call.value_width, lane);
+    const OwnRows<T, W, 2> keys(given.key.at(entry, key_head, own), given.key.row, keys_there - own,
+                                call.width, lane);
+    const OwnRows<T, W, 2> values(given.value.at(entry, key_head, own), given.value.row, keys_there - own,
+                                  call.value_width, lane);
     // Queries before the first that sees this block's first key see none of its keys.
     const std::int64_t unseen = call.causal ? max(std::int64_t{0}, first - call.first_query) / N * N : 0;
     const std::int64_t tiles_of_head =
@@ -158,7 +162,7 @@ __global__ void __launch_bounds__(kTileThreads, (kBlocksAtOnce<W, kPlain>))
             const float score =
                 masked_score<kPlain>(call, entry, head, i0 + r, j, is_seen, weights[n].at[2 * side + c]);
             const float kept = kept_share<kPlain>(call, entry, head, i0 + r, j, is_seen);
-            const float weight = exp2f(score * kLog2E - tile.log_sums[r]);
+            const float weight = exp_less<T>(score, tile.log_sums[r]);
             float& slope = slopes[n].at[2 * side + c];
             slope = weight * (slope * kept - tile.deltas[r]);
             weights[n].at[2 * side + c] = weight * kept;
@@ -186,16 +190,17 @@ void attention_backward_by_tiles(const Context& context, const AttentionRule& ru
                                  const View& value, const View& output, const View& log_sums,
                                  const View& grad_output, const View& grad_query, const View& grad_key,
                                  const View& grad_value) {
-  dispatch_half(query.dtype, [&](auto tag) {
+  dispatch_factor(context, query.dtype, [&](auto tag) {
     using T = decltype(tag);
+    using E = Element<T>;
     const Call<float> call(rule, masks, query, key, value);
     const std::int64_t queries = call.batch * call.heads * call.queries;
     const Scratch deltas(context.memory, static_cast<std::size_t>(queries) * sizeof(float));
-    const Given<T> given{Heads<const T>(query),      Heads<const T>(key),
-                         Heads<const T>(value),      Heads<const T>(grad_output),
+    const Given<E> given{Heads<const E>(query),      Heads<const E>(key),
+                         Heads<const E>(value),      Heads<const E>(grad_output),
                          log_sums.as<const float>(), static_cast<float*>(deltas.data())};
     DTRAIN_LAUNCH("attention_backward", context.stream, blocks_for(context, queries * kWarp), kThreads,
-                  delta_kernel<T>, call, Heads<const T>(output), Heads<const T>(grad_output),
+                  delta_kernel<E>, call, Heads<const E>(output), Heads<const E>(grad_output),
                   static_cast<float*>(deltas.data()));
     dispatch_head_width(query, value, [&](auto width) {
       constexpr int W = decltype(width)::value;
@@ -204,13 +209,13 @@ void attention_backward_by_tiles(const Context& context, const AttentionRule& ru
         if (grad_query.data != nullptr) {
           DTRAIN_LAUNCH("attention_backward", context.stream,
                         blocks_of_rows(context, call.batch * call.heads, call.queries), kTileThreads,
-                        (query_gradient_tile_kernel<T, W, kPlain>), call, given, Heads<T>(grad_query));
+                        (query_gradient_tile_kernel<T, W, kPlain>), call, given, Heads<E>(grad_query));
         }
         if ((grad_key.data != nullptr || grad_value.data != nullptr) && call.keys != 0) {
           DTRAIN_LAUNCH("attention_backward", context.stream,
                         blocks_of_rows(context, call.batch * call.key_heads, call.keys), kTileThreads,
-                        (key_gradient_tile_kernel<T, W, kPlain>), call, given, Heads<T>(grad_key),
-                        Heads<T>(grad_value));
+                        (key_gradient_tile_kernel<T, W, kPlain>), call, given, Heads<E>(grad_key),
+                        Heads<E>(grad_value));
         }
       });
     });
