@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/base/files/needed_libraries.h"
 #include "runtime/base/unique.h"
 
 namespace dtrain {
@@ -26,30 +27,81 @@ std::vector<std::string> places(const ModuleFile& module) {
   if (chosen != nullptr && *chosen != '\0') return {chosen};
   std::vector<std::string> paths;
   std::error_code ignored;
-  const fs::path folder = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-  for (const fs::path& candidate : {folder / module.file, folder / "../lib" / module.file,
-                                    folder / (".." DTRAIN_LIBDIR_BESIDE_BIN) / module.file,
-                                    fs::path(DTRAIN_LIBDIR_INSTALLED) / module.file}) {
-    if (fs::exists(candidate, ignored)) paths.push_back(candidate.string());
+  const fs::path program = fs::read_symlink("/proc/self/exe", ignored), folder = program.parent_path();
+  std::vector<fs::path> folders = {folder, folder / "../lib", folder / (".." DTRAIN_LIBDIR_BESIDE_BIN),
+                                   fs::path(DTRAIN_LIBDIR_INSTALLED)};
+  static const std::vector<fs::path> kRunPath = needed_libraries(program).run_path;
+  folders.insert(folders.end(), kRunPath.begin(), kRunPath.end());
+  for (const fs::path& place : folders) {
+    if (const fs::path file = place / module.file; file.is_absolute() && fs::exists(file, ignored))
+      paths.push_back(file.string());
   }
   paths.push_back(module.file);  // the dynamic linker's own places
   return paths;
 }
 
+// NODELETE: what is behind a module outlives any one handle, and may not survive being unloaded.
+Unique<HandleTraits> open_at(const std::string& path, bool global = false) {
+  return Unique<HandleTraits>(
+      ::dlopen(path.c_str(), RTLD_NOW | RTLD_NODELETE | (global ? RTLD_GLOBAL : RTLD_LOCAL)));
+}
+
+struct MissingLibrary {
+  std::string name, problem;  ///< "not found", or why the file that was found cannot be opened
+};
+
+/// Opens what the file says it needs and the dynamic linker does not find alone, from its run path and
+/// `folders`: the linker then takes what is open already. Returns what could not be opened from any of them.
+std::vector<MissingLibrary> open_needed(const NeededLibraries& needed, const std::vector<fs::path>& folders) {
+  std::vector<fs::path> places = needed.run_path;
+  places.insert(places.end(), folders.begin(), folders.end());
+  std::vector<MissingLibrary> missing;
+  for (const std::string& name : needed.names) {
+    bool opened = static_cast<bool>(open_at(name));
+    std::string problem = "not found";
+    for (auto place = places.begin(); place != places.end() && !opened; ++place) {
+      std::error_code ignored;
+      const fs::path file = *place / name;
+      if (!fs::exists(file, ignored)) continue;
+      opened = static_cast<bool>(open_at(file.string()));
+      const char* const text = opened ? nullptr : ::dlerror();
+      if (text != nullptr) problem = text;
+    }
+    if (!opened) missing.push_back({name, problem});
+  }
+  return missing;
+}
+
+[[noreturn]] void refuse(const ModuleFile& module, const std::string& reason, const std::string& what_to_do) {
+  throw UsageError("the " + std::string(module.name) + " cannot be loaded (" + reason + "); " + what_to_do);
+}
+
 Unique<HandleTraits> open_file(const ModuleFile& module) {
-  // NODELETE: what is behind a module outlives any one handle, and may not survive being unloaded.
-  const int flags = RTLD_NOW | RTLD_NODELETE | (module.global ? RTLD_GLOBAL : RTLD_LOCAL);
-  std::string reason;
-  bool missing = true;
+  std::string reason, problem_file;
   for (const std::string& path : places(module)) {
-    if (Unique<HandleTraits> handle(::dlopen(path.c_str(), flags)); handle) return handle;
+    if (auto handle = open_at(path, module.global)) return handle;
     const char* text = ::dlerror();
     if (!reason.empty() || text == nullptr) continue;
     reason = text;
-    missing = reason.starts_with(path);  // else it names the library that the module needs
+    if (!reason.starts_with(path)) problem_file = path;  // it names the library that the module needs
   }
-  throw UsageError("the " + std::string(module.name) + " cannot be loaded (" + reason + "); " +
-                   (missing ? module.when_missing : module.when_not_usable));
+  if (problem_file.empty()) refuse(module, reason, module.when_missing);
+  if (module.when_libraries_missing == nullptr) refuse(module, reason, module.when_not_usable);
+  const NeededLibraries needed = needed_libraries(problem_file);
+  const std::vector<MissingLibrary> missing =
+      open_needed(needed, module.library_folders ? module.library_folders() : std::vector<fs::path>{});
+  if (!missing.empty()) {
+    std::string text;
+    std::vector<std::string> names;
+    for (const MissingLibrary& library : missing) {
+      text += (text.empty() ? "it needs " : ", ") + library.name + ": " + library.problem;
+      names.push_back(library.name);
+    }
+    refuse(module, text, module.when_libraries_missing(names, needed.names));
+  }
+  if (auto handle = open_at(problem_file, module.global)) return handle;
+  const char* text = ::dlerror();
+  refuse(module, text == nullptr ? reason : text, module.when_not_usable);
 }
 
 void* find(const ModuleFile& module, void* handle, const char* name) {

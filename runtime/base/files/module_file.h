@@ -3,7 +3,10 @@
 // the program from running where the library is missing.
 #pragma once
 
+#include <filesystem>
+#include <functional>
 #include <string>
+#include <vector>
 
 namespace dtrain {
 
@@ -24,12 +27,20 @@ struct ModuleFile {
   std::string when_missing;     ///< how to get the module itself
   std::string when_not_usable;  ///< what to do where a library that it needs is missing
   bool global = false;          ///< plugins of the library behind it want to see that library's symbols
+  /// Where libraries that it needs may lie beside the places of the dynamic linker, best first; asked only
+  /// where that finds one of them in none.
+  std::function<std::vector<std::filesystem::path>()> library_folders = {};
+  /// What to do where `missing`, some of the libraries that it says it `needed`, are nowhere; unset:
+  /// when_not_usable.
+  std::function<std::string(const std::vector<std::string>& missing, const std::vector<std::string>& needed)>
+      when_libraries_missing = {};
 };
 
 /// Opens the module (once; it stays for the life of the process) and returns its symbol. Looks at
 /// `path_variable`, beside the program, in ../lib of it, where it was installed, and where the dynamic linker
-/// looks, the program's own run path included. Throws UsageError naming what is missing and how to get it,
-/// or that program and module are of different versions. Thread-safe; a few microseconds after the first.
+/// looks, the program's own run path included. Throws UsageError naming what is missing, all of it, and how
+/// to get it, or that program and module are of different versions. Thread-safe; a few microseconds after the
+/// first.
 void* module_symbol(const ModuleFile& module, const char* name);
 
 }  // namespace dtrain

@@ -6,6 +6,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/files/module_file.h"
 #include "runtime/device/cuda/cuda_device.h"
+#include "runtime/device/cuda/loading/libraries.h"
 
 namespace dtrain::cuda {
 namespace {
@@ -14,11 +15,17 @@ namespace fs = std::filesystem;
 
 constexpr const char* kEmulatedVariable = "DTRAIN_EMULATED_GPUS";
 constexpr const char* kHowToGet =
-    "build it with -DDTRAIN_WITH_CUDA=ON (CUDA Toolkit 12.2 or later needed), set DTRAIN_CUDA_MODULE to its "
-    "path, or use device cpu";
+    "install the package that has it (Debian: dtrain-cuda), build it with -DDTRAIN_WITH_CUDA=ON (CUDA "
+    "Toolkit "
+    "12.2 or later needed), set DTRAIN_CUDA_MODULE to its path, or use device cpu";
 constexpr const char* kHowToGetEmulated =
-    "DTRAIN_EMULATED_GPUS is set: build the emulated machine with -DDTRAIN_EMULATED_CUDA=ON (CUDA's headers "
-    "needed), or unset it";
+    "DTRAIN_EMULATED_GPUS is set: install the package that has the emulated machine (Debian: "
+    "dtrain-emulated-gpus), build it with -DDTRAIN_EMULATED_CUDA=ON (CUDA's headers needed), or unset it";
+
+std::vector<fs::path> folders_here() {
+  std::error_code ignored;
+  return library_folders(fs::read_symlink("/proc/self/exe", ignored).parent_path(), current_environment());
+}
 
 ModuleFile module_file() {
   const bool emulated = emulation_asked_for();
@@ -29,7 +36,9 @@ ModuleFile module_file() {
           .head = "dtrain_cuda_module",
           .interface = kModuleInterface,
           .when_missing = how,
-          .when_not_usable = how};
+          .when_not_usable = how,
+          .library_folders = folders_here,
+          .when_libraries_missing = how_to_get_libraries};
 }
 
 const DevicePlugin& device_part() {
