@@ -17,7 +17,7 @@ std::string host_name() {
 
 std::unique_ptr<Updater> updater_of(const TrainConfig& config) {
   const auto make = [rule = config.optimizer](const NamedTensors& parameters) {
-    return make_optimizer(rule, parameters, names_of_vectors(parameters));
+    return make_optimizer(rule, parameters, {.vectors = names_of_vectors(parameters)});
   };
   return make_optimizer_updater(make, config.optimizer.limits);
 }

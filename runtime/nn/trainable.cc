@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
+#include "runtime/nn/embedding.h"
 
 namespace dtrain {
 namespace {
@@ -23,6 +24,19 @@ NamedTensors parameters_that(const Module& module, bool learn) {
 void collect(const Module& module, const std::string& prefix, NamedTensors& found) {
   for (const auto& [name, tensor] : module.own_parameters()) found.emplace_back(prefix + name, tensor);
   for (const auto& [name, child] : module.children()) collect(*child, prefix + name + ".", found);
+}
+
+/// See names_of_outer_parameters(). `last`: the parameters of the last module that has any.
+void add_outer(const Module& module, const std::string& prefix, NamedTensors& outer, NamedTensors& last) {
+  const bool is_embedding = dynamic_cast<const Embedding*>(&module) != nullptr;
+  if (!module.own_parameters().empty()) last.clear();
+  for (const auto& [name, tensor] : module.own_parameters()) {
+    const bool is_matrix = tensor.rank() >= 2 && tensor.size(0) > 1 && tensor.numel() > tensor.size(0);
+    const bool is_table = !module.children().empty() && name.find("weight") == name.npos;
+    if (!is_matrix || is_embedding || is_table) outer.emplace_back(prefix + name, tensor);
+    last.emplace_back(prefix + name, tensor);
+  }
+  for (const auto& [name, child] : module.children()) add_outer(*child, prefix + name + ".", outer, last);
 }
 
 // Among the names of parameters and of the modules that they are in.
@@ -59,6 +73,22 @@ NamedTensors frozen_parameters(const Module& module) { return parameters_that(mo
 
 bool matches(std::string_view pattern, const std::string& name) {
   return ::fnmatch(std::string(pattern).c_str(), name.c_str(), 0) == 0;
+}
+
+std::set<std::string> names_of_outer_parameters(const Module& module) {
+  NamedTensors outer, last;
+  add_outer(module, "", outer, last);
+  outer.insert(outer.end(), last.begin(), last.end());
+  std::set<std::string> names;
+  std::set<const void*> tensors;  // tied weights have several names
+  for (const auto& [name, tensor] : outer) {
+    names.insert(name);
+    if (const void* const leaf = tensor.autograd_state().get()) tensors.insert(leaf);
+  }
+  for (const auto& [name, tensor] : parameters_by_all_names(module)) {
+    if (tensors.contains(tensor.autograd_state().get())) names.insert(name);
+  }
+  return names;
 }
 
 NamedTensors parameters_by_all_names(const Module& module) {

@@ -2,6 +2,7 @@
 // here, so that a frozen parameter is frozen everywhere.
 #pragma once
 
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,12 @@ namespace dtrain {
 NamedTensors trainable_parameters(const Module& module);
 /// The others.
 NamedTensors frozen_parameters(const Module& module);
+
+/// The names of those that are no weights between hidden layers, which optimizers of matrices (Muon) leave to
+/// another rule: of fewer than two dimensions, or of one row or column as a matrix (the first dimension is
+/// the rows); of embeddings; of the last layer, in the order of construction; tables that lie beside layers
+/// (positions, class tokens: what a module with children has itself and does not call a weight).
+std::set<std::string> names_of_outer_parameters(const Module& module);
 
 /// Every parameter under each of its names: tied weights have several.
 NamedTensors parameters_by_all_names(const Module& module);

@@ -104,7 +104,7 @@ ModelFactory Trainer::factory() {
           .make_optimizer =
               [this](const NamedTensors& parameters) {
                 if (const OptimizerFactory own = env_.task.make_optimizer()) return own(parameters);
-                return make_optimizer(config_.optimizer, parameters, initial_.vectors, initial_.own);
+                return make_optimizer(config_.optimizer, parameters, initial_.kinds, initial_.own);
               },
           .limits = config_.optimizer.limits,
           .average_decay = config_.optimizer.average_decay,

@@ -2,8 +2,10 @@
 
 #include <cmath>
 #include <sstream>
+#include <type_traits>
 #include <utility>
 
+#include "runtime/nn/trainable.h"
 #include "training/options/train_flags.h"
 
 namespace dtrain {
@@ -88,6 +90,21 @@ LarsOptions read_lars(const TrainFlags& flags) {
           .trust = flags.trust};
 }
 
+MuonOptions read_muon(const Options& options, const TrainFlags& flags, const std::optional<Betas>& betas) {
+  MuonOptions read;
+  read.lr = flags.lr.value_or(read.lr);
+  read.weight_decay = flags.weight_decay.value_or(read.weight_decay);
+  if (options.at("momentum").source != "default") read.momentum = flags.momentum;
+  const std::string& scale = options.text("muon-scale");
+  read.scale = scale == "original"             ? MuonScale::original
+               : scale == "spectral-unclamped" ? MuonScale::spectral_unclamped
+                                               : MuonScale::match_rms_adamw;
+  read.beta1 = betas ? betas->first : read.beta1;
+  read.beta2 = betas ? betas->second : read.beta2;
+  read.adam_eps = flags.eps.value_or(read.adam_eps);
+  return read;
+}
+
 OptimizerOptions read_rule(const Options& options, const TrainFlags& flags) {
   const std::string& name = options.text("optimizer");
   const std::optional<Betas> betas = read_betas(options);  // refused whichever optimizer they are for
@@ -98,6 +115,7 @@ OptimizerOptions read_rule(const Options& options, const TrainFlags& flags) {
   if (name == "adagrad") return read_adagrad(flags);
   if (name == "lion") return read_lion(flags, betas);
   if (name == "lars") return read_lars(flags);
+  if (name == "muon") return read_muon(options, flags, betas);
   return read_sgd(flags);
 }
 
@@ -136,18 +154,25 @@ struct OptimizerOf<LambOptions> {
   using Type = Lamb;
 };
 
+template <>
+struct OptimizerOf<MuonOptions> {
+  using Type = Muon;
+};
+
 template <class Rule>
 std::unique_ptr<Optimizer> make(const Rule& rule, const OptimizerConfig& config,
-                                const NamedTensors& parameters, const std::set<std::string>& vectors,
+                                const NamedTensors& parameters, const ParameterKinds& kinds,
                                 const OwnOptionsByName& own) {
   using Kind = typename OptimizerOf<Rule>::Type;
   std::vector<ParameterGroup<Rule>> groups;
-  if constexpr (requires { rule.adapts; }) {
-    groups = layerwise_groups(parameters, vectors, rule);
+  if constexpr (std::is_same_v<Rule, MuonOptions>) {
+    groups = muon_groups(parameters, kinds.outer, kinds.vectors, rule);
+  } else if constexpr (requires { rule.adapts; }) {
+    groups = layerwise_groups(parameters, kinds.vectors, rule);
   } else if (config.decays_vectors || rule.weight_decay == 0) {
     groups = {{parameters, rule}};
   } else {
-    groups = decay_groups(parameters, vectors, rule);
+    groups = decay_groups(parameters, kinds.vectors, rule);
   }
   return std::make_unique<Kind>(own.empty() ? groups : split_groups(groups, own));
 }
@@ -177,12 +202,14 @@ std::string_view name_of(const OptimizerOptions& options) noexcept {
       Overloaded{[](const SgdOptions&) { return "sgd"; }, [](const AdamOptions&) { return "adam"; },
                  [](const AdamWOptions&) { return "adamw"; }, [](const RmsPropOptions&) { return "rmsprop"; },
                  [](const AdagradOptions&) { return "adagrad"; }, [](const LionOptions&) { return "lion"; },
-                 [](const LarsOptions&) { return "lars"; }, [](const LambOptions&) { return "lamb"; }},
+                 [](const LarsOptions&) { return "lars"; }, [](const LambOptions&) { return "lamb"; },
+                 [](const MuonOptions&) { return "muon"; }},
       options);
 }
 
 bool is_layerwise(const OptimizerOptions& options) noexcept {
-  return std::holds_alternative<LarsOptions>(options) || std::holds_alternative<LambOptions>(options);
+  return std::holds_alternative<LarsOptions>(options) || std::holds_alternative<LambOptions>(options) ||
+         std::holds_alternative<MuonOptions>(options);
 }
 
 double lr_of(const OptimizerOptions& options) noexcept {
@@ -201,7 +228,8 @@ int copies_of_parameters(const OptimizerConfig& config) noexcept {
                               return 2 + (rule.momentum > 0 ? 1 : 0) + (rule.centered ? 1 : 0);
                             },
                             [](const AdagradOptions&) { return 2; }, [](const LionOptions&) { return 2; },
-                            [](const LarsOptions&) { return 2; }, [](const LambOptions&) { return 3; }},
+                            [](const LarsOptions&) { return 2; }, [](const LambOptions&) { return 3; },
+                            [](const MuonOptions&) { return 3; }},  // of what AdamW takes
                  config.rule);
   return copies + (config.average_decay ? 1 : 0);
 }
@@ -213,15 +241,37 @@ OptimizerConfig read_optimizer(const Options& options, const TrainFlags& flags, 
   config.groups = read_groups(options, "lr-of", &NamedGroup::lr, lr_scale);
   for (NamedGroup& group : read_groups(options, "weight-decay-of", &NamedGroup::weight_decay, 1))
     config.groups.push_back(std::move(group));
+  if (options.has("adamw-for")) {
+    std::istringstream text(options.text("adamw-for"));
+    for (std::string pattern; std::getline(text, pattern, ',');) {
+      if (pattern.empty()) options.refuse("adamw-for", "names or patterns like embedding.*,head.*");
+      config.adamw_for.push_back(pattern);
+    }
+  }
   config.decays_vectors = options.text("weight-decay-on") == "all";
   config.limits = {.norm = flags.clip_grad_norm, .value = flags.clip_grad_value};
   config.average_decay = flags.ema;
   return config;
 }
 
+ParameterKinds kinds_of(const OptimizerConfig& config, const Module& network) {
+  ParameterKinds kinds{.vectors = names_of_vectors(network.named_parameters())};
+  if (!std::holds_alternative<MuonOptions>(config.rule)) return kinds;
+  if (config.adamw_for.empty()) {
+    kinds.outer = names_of_outer_parameters(network);
+    return kinds;
+  }
+  const NamedTensors all = parameters_by_all_names(network);
+  for (const std::string& pattern : config.adamw_for) {
+    for (std::string& name : names_that_match("--adamw-for", pattern, all))
+      kinds.outer.insert(std::move(name));
+  }
+  return kinds;
+}
+
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const NamedTensors& parameters,
-                                          const std::set<std::string>& vectors, const OwnOptionsByName& own) {
-  return std::visit([&](const auto& rule) { return make(rule, config, parameters, vectors, own); },
+                                          const ParameterKinds& kinds, const OwnOptionsByName& own) {
+  return std::visit([&](const auto& rule) { return make(rule, config, parameters, kinds, own); },
                     config.rule);
 }
 

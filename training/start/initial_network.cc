@@ -116,6 +116,31 @@ std::string name_groups(const TrainConfig& config, const Task& task, const Modul
   return text;
 }
 
+/// Which parameters Muon takes and which AdamW; empty for another optimizer. Throws UsageError where none is
+/// left for Muon.
+std::string muon_note(const TrainConfig& config, const Module& network, const ParameterKinds& kinds) {
+  if (!std::holds_alternative<MuonOptions>(config.optimizer.rule)) return "";
+  std::int64_t matrices = 0, elements = 0, others = 0;
+  std::string example;
+  for (const auto& [name, tensor] : trainable_parameters(network)) {
+    if (kinds.outer.contains(name) || kinds.vectors.contains(name)) {
+      ++others;
+      continue;
+    }
+    if (example.empty()) example = name;
+    ++matrices;
+    elements += tensor.numel();
+  }
+  if (matrices == 0) {
+    throw UsageError(fmt::format(
+        "--optimizer muon: expected a model with weight matrices between its first and last layer, got {}, "
+        "all of whose parameters are for adamw; use --optimizer adamw, or choose with --adamw-for",
+        config.model));
+  }
+  return fmt::format("optimizer muon: {} matri{} ({}{}) of {} elements; adamw: the other {}", matrices,
+                     matrices == 1 ? "x" : "ces", example, matrices == 1 ? "" : ", …", elements, others);
+}
+
 void apply_layer_options(const TrainConfig& config, Module& network, Communicator& sharing) {
   if (config.recompute && recompute_blocks(network) == 0) {
     throw UsageError(
@@ -154,7 +179,9 @@ InitialNetwork make_initial_network(const TrainConfig& config, const Task& task,
   }
   made.parameters = made.trained = made.network->parameter_count();
   for (const auto& [name, tensor] : frozen_parameters(*made.network)) made.trained -= tensor.numel();
-  made.vectors = names_of_vectors(made.network->named_parameters());
+  made.kinds = kinds_of(config.optimizer, *made.network);
+  if (std::string note = muon_note(config, *made.network, made.kinds); !note.empty())
+    made.notes.push_back(std::move(note));
   apply_layer_options(config, *made.network, sharing);
   return made;
 }

@@ -22,7 +22,7 @@ struct InitialNetwork {
   std::int64_t parameters = 0;     ///< numbers in it
   std::int64_t trained = 0;        ///< of them, those that are not frozen
   std::string generator_state;     ///< after the weights were drawn
-  std::set<std::string> vectors;   ///< names_of_vectors() of it
+  ParameterKinds kinds;            ///< of its parameters
   OwnOptionsByName own;            ///< what parameters have of their own, by all their names
   std::vector<std::string> notes;  ///< what options did to it, for people
 };

@@ -39,11 +39,13 @@ StepRunner::StepRunner(const TrainConfig& config, const Task& task, Communicator
   engine_.prepare({.build =
                        [&](const std::shared_ptr<Device>& where) {
                          Generator generator(config_.seed);
-                         return task.build(source->fields(), generator, where);
+                         auto network = task.build(source->fields(), generator, where);
+                         kinds_ = kinds_of(config_.optimizer, *network);
+                         return network;
                        },
                    .make_optimizer =
                        [&](const NamedTensors& parameters) {
-                         return make_optimizer(config_.optimizer, parameters, names_of_vectors(parameters));
+                         return make_optimizer(config_.optimizer, parameters, kinds_);
                        },
                    .limits = config_.optimizer.limits},
                   source->fields(), deadline);

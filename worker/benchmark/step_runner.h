@@ -42,6 +42,7 @@ class StepRunner {
   std::unique_ptr<Strategy> strategy_;
   Engine engine_;
   std::optional<Batch> batch_;
+  ParameterKinds kinds_;
   std::int64_t steps_ = 0;
 };
 

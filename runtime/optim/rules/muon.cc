@@ -76,6 +76,21 @@ Tensor orthogonalized(const Tensor& x, const std::array<double, 3>& coefficients
   return is_tall ? y.transpose(0, 1) : y;
 }
 
+std::vector<ParameterGroup<MuonOptions>> muon_groups(const NamedTensors& parameters,
+                                                     const std::set<std::string>& outer,
+                                                     const std::set<std::string>& vectors,
+                                                     const MuonOptions& options) {
+  std::set<std::string> by_adamw = outer;
+  by_adamw.insert(vectors.begin(), vectors.end());
+  SplitParameters split = split_by_name(parameters, by_adamw);
+  std::vector<ParameterGroup<MuonOptions>> groups;
+  if (!split.others.empty()) groups.push_back({std::move(split.others), options});
+  MuonOptions adamw = options;
+  adamw.adapts = false;
+  for (auto& group : decay_groups(split.named, vectors, adamw)) groups.push_back(std::move(group));
+  return groups;
+}
+
 Muon::Muon(NamedTensors parameters, const MuonOptions& options)
     : Muon(std::vector<ParameterGroup<MuonOptions>>{{std::move(parameters), options}}) {}
 

@@ -55,6 +55,13 @@ class Muon : public StatefulOptimizer {
   std::vector<MuonOptions> options_;  ///< of each group
 };
 
+/// `options` for all parameters, but AdamW for those named in `outer` (names_of_outer_parameters of the whole
+/// network), of them those in `vectors` (names_of_vectors) without weight decay. Empty groups are left out.
+std::vector<ParameterGroup<MuonOptions>> muon_groups(const NamedTensors& parameters,
+                                                     const std::set<std::string>& outer,
+                                                     const std::set<std::string>& vectors,
+                                                     const MuonOptions& options);
+
 /// x [O, K] with its singular values moved near 1 by a Newton-Schulz iteration, in x's dtype.
 Tensor orthogonalized(const Tensor& x, const std::array<double, 3>& coefficients, int iterations, double eps);
 

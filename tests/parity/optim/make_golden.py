@@ -6,6 +6,7 @@ torch.manual_seed(100) and torch.manual_seed(101 + t), w before b. optim_parity_
 """
 import argparse, pathlib, sys
 import torch
+import torch.optim._muon
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "support"))
 import golden
@@ -28,6 +29,29 @@ optimizers = {
     "adamw groups": lambda w, b: O.AdamW([dict(params=[w]), dict(params=[b], weight_decay=0.0, lr=0.02)], lr=0.01, weight_decay=0.1),
     "adam groups cosine": lambda w, b: O.Adam([dict(params=[w]), dict(params=[b], lr=0.002)], lr=0.01),
 }
+
+
+class MuonAndAdamW:
+    """w by Muon, without its rounding to bfloat16, b by AdamW without weight decay: `--optimizer muon`."""
+
+    def __init__(self, w, b):
+        def in_float32(g, coefficients, steps, eps):
+            x = g / g.norm().clamp(min=eps) if g.size(0) <= g.size(1) else (g / g.norm().clamp(min=eps)).T
+            for _ in range(steps):
+                gram = x @ x.T
+                x = coefficients[0] * x + (coefficients[1] * gram + coefficients[2] * gram @ gram) @ x
+            return x if g.size(0) <= g.size(1) else x.T
+
+        torch.optim._muon._zeropower_via_newtonschulz = in_float32
+        self.both = [O.Muon([w], lr=0.02, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+                     O.AdamW([b], lr=0.02, weight_decay=0.0, betas=(0.9, 0.95))]
+
+    def step(self):
+        for optimizer in self.both:
+            optimizer.step()
+
+
+optimizers["muon and adamw"] = MuonAndAdamW
 
 
 def numbers(t):

@@ -9,6 +9,7 @@
 #include "runtime/optim/adamw.h"
 #include "runtime/optim/clip.h"
 #include "runtime/optim/lr_schedule.h"
+#include "runtime/optim/rules/muon.h"
 #include "runtime/optim/sgd.h"
 #include "tests/support/golden.h"
 
@@ -34,6 +35,11 @@ std::map<std::string, OptimizerFactory> make_factories() {
       {"adamw groups", groups(adamw, AdamWOptions{.lr = 0.01, .weight_decay = 0.1},
                               AdamWOptions{.lr = 0.02, .weight_decay = 0})},
       {"adam groups cosine", groups(adam, AdamOptions{.lr = 0.01}, AdamOptions{.lr = 0.002})},
+      {"muon and adamw",
+       [](const NamedTensors& p) -> std::unique_ptr<Optimizer> {
+         return std::make_unique<Muon>(muon_groups(
+             p, {}, names_of_vectors(p), MuonOptions{.lr = 0.02, .scale = MuonScale::match_rms_adamw}));
+       }},
   };
 }
 

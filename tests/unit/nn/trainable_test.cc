@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/error.h"
+#include "runtime/nn/containers.h"
+#include "runtime/nn/embedding.h"
 #include "runtime/nn/layers.h"
 #include "runtime/optim/adamw.h"
 #include "tests/support/message_of.h"
@@ -96,6 +98,36 @@ TEST(Freeze, OptimizersLeaveTheFrozenAlone) {
   EXPECT_EQ(network.named_parameters()[0].second.to_vector<float>(), before);
   EXPECT_THAT(names_of(optimizer.named_state()),
               ElementsAre("body.bias.exp_avg", "body.bias.exp_avg_sq", "body.bias.step"));
+}
+
+class Words final : public Module {
+ public:
+  Words() {
+    Generator generator(1);
+    const auto device = make_device("cpu");
+    const auto embed = add_module("embed", std::make_shared<Embedding>(7, 4, generator, device));
+    add_parameter("positions", Tensor::zeros({5, 4}, device));
+    add_module("block", std::make_shared<Sequential>(std::vector<std::shared_ptr<Module>>{
+                            std::make_shared<Linear>(4, 4, generator, device),
+                            std::make_shared<Linear>(4, 1, generator, device),
+                            std::make_shared<Linear>(1, 4, generator, device)}));
+    add_module("conv", std::make_shared<Conv2d>(3, 2, Conv2dSettings{.kernel = 3}, generator, device));
+    add_module("head", std::make_shared<Linear>(4, 7, generator, device));
+    add_module("again", std::make_shared<Tied>(embed->weight()));
+  }
+  Tensor forward(const Tensor& x) override { return x; }
+};
+
+// Muon's: weights between hidden layers, of convolutions too; the rest is another rule's.
+TEST(OuterParameters, AreAllButMatricesOfHiddenLayers) {
+  const Words network;
+  EXPECT_THAT(names_of_outer_parameters(network),
+              testing::UnorderedElementsAre("positions", "embed.weight", "again.weight", "block.0.bias",
+                                            "block.1.weight", "block.1.bias", "block.2.weight",
+                                            "block.2.bias", "conv.bias", "head.bias"));
+  Network small;  // its last module is tied to its first
+  EXPECT_THAT(names_of_outer_parameters(small),
+              testing::UnorderedElementsAre("body.weight", "head.weight", "body.bias", "body2.bias"));
 }
 
 }  // namespace

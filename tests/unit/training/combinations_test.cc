@@ -100,9 +100,12 @@ const Breach kBreaches[] = {
     {"--place conv1=cpu:0,fc1=cpu:1 --tensor 2", "place", "--tensor or --pipeline"},
     {"--devices cpu:0,cpu:1 --shard parameters", "devices", "--shard parameters"},
     {"--cuda-graph on --devices cpu:0,cpu:1", "cuda-graph", "--devices"},
-    {"--cuda-graph on --optimizer lars", "cuda-graph", "--optimizer lars or lamb"},
+    {"--cuda-graph on --optimizer lars", "cuda-graph", "--optimizer lars, lamb or muon"},
     {"--optimizer lamb --shard optimizer", "optimizer", "--shard"},
     {"--optimizer lars --tensor 2", "optimizer", "--tensor"},
+    {"--optimizer muon --tensor 2", "optimizer", "--tensor"},
+    {"--optimizer muon --shard gradients", "optimizer", "--shard"},
+    {"--optimizer muon --servers 1", "optimizer", "--servers"},
     {"--optimizer lamb --sync-every 2 --outer-lr 0.7", "optimizer", "--outer-lr"},
     {"--optimizer lars --servers 2", "optimizer", "--servers above 1"},
     {"--backend gloo --thread-workers 2", "backend", "--thread-workers"},
@@ -237,19 +240,22 @@ TEST(Combinations, WhatNeedsAnotherSaysWhich) {
 // As torch.optim, whose optimizers refuse what they do not have.
 TEST(Combinations, AnOptionOfAnotherOptimizerIsRefused) {
   const std::pair<std::string, std::set<std::string>> options[] = {
-      {"--momentum 0.9", {"sgd", "rmsprop", "lars"}},
+      {"--momentum 0.9", {"sgd", "rmsprop", "lars", "muon"}},
       {"--dampening 0.1", {"sgd"}},
       {"--nesterov --momentum 0.9", {"sgd"}},
-      {"--betas 0.9,0.95", {"adam", "adamw", "lamb", "lion"}},
-      {"--eps 1e-8", {"adam", "adamw", "lamb", "rmsprop", "adagrad"}},
+      {"--betas 0.9,0.95", {"adam", "adamw", "lamb", "lion", "muon"}},
+      {"--eps 1e-8", {"adam", "adamw", "lamb", "rmsprop", "adagrad", "muon"}},
       {"--alpha 0.9", {"rmsprop"}},
       {"--centered", {"rmsprop"}},
       {"--lr-decay 0.1", {"adagrad"}},
       {"--initial-accumulator 1", {"adagrad"}},
       {"--trust 0.1", {"lars"}},
+      {"--adamw-for head.*", {"muon"}},
+      {"--muon-scale original", {"muon"}},
   };
   for (const auto& [line, optimizers] : options) {
-    for (const char* optimizer : {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lion", "lars", "lamb"}) {
+    for (const char* optimizer :
+         {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lion", "lars", "lamb", "muon"}) {
       const std::string refusal = refusal_of(line + " --optimizer " + optimizer);
       if (optimizers.contains(optimizer)) {
         EXPECT_EQ(refusal, "") << line << " " << optimizer;
@@ -277,6 +283,8 @@ TEST(Combinations, OthersGoTogether) {
         "--sync-every 2 --outer-lr 0.7 --shard parameters",
         "--sync-every 2 --outer-lr 0.7 --outer-momentum 0",
         "--servers 1 --clip-grad-norm 1 --optimizer lars",
+        "--optimizer muon --pipeline 2 --shard optimizer",
+        "--optimizer muon --virtual-workers 4 --adamw-for head.* --muon-scale original --momentum 0.9",
         "--servers 2 --update async --max-staleness 2",
         "--pipeline 2 --devices cpu:0,cpu:1 --shard optimizer",
         "--thread-workers 4 --mesh dp=2,pp=2",
@@ -301,8 +309,8 @@ TEST(Combinations, TheHelpNamesThePartners) {
   EXPECT_THAT(help, HasSubstr("needs --trace\n"));
   // Of an option that is refused with some of its values, the others are not spoken of.
   EXPECT_THAT(help, HasSubstr("--lr-decay-every or --lr-decay-at; exponential:\n"));
-  EXPECT_THAT(help, HasSubstr("lars or lamb: not with --shard, "));
-  EXPECT_THAT(help, HasSubstr("on: not with --devices, --optimizer lars or lamb\n"));
+  EXPECT_THAT(help, HasSubstr("lars, lamb or muon: not with --shard, "));
+  EXPECT_THAT(help, HasSubstr("on: not with --devices, --optimizer lars, lamb"));
 }
 
 }  // namespace

@@ -55,6 +55,12 @@ TEST(TrainConfig, DefaultsDependOnTheOptimizer) {
   EXPECT_EQ(rule<LionOptions>({"--optimizer=lion", "--betas=0.95,0.98", "--lr=3e-4"}).beta2, 0.98);
   EXPECT_EQ(lr({"--optimizer=lion"}), 1e-4);
   EXPECT_EQ(rule<RmsPropOptions>({"--optimizer=rmsprop"}).eps, 1e-8);
+  const MuonOptions muon = rule<MuonOptions>({"--optimizer=muon"});
+  EXPECT_EQ(muon.lr, 1e-3);
+  EXPECT_EQ(muon.momentum, 0.95);
+  EXPECT_EQ(muon.weight_decay, 0.1);
+  EXPECT_EQ(muon.scale, MuonScale::match_rms_adamw);
+  EXPECT_EQ(muon.beta2, 0.95);
   EXPECT_EQ(rule<AdagradOptions>({"--optimizer=adagrad"}).eps, 1e-10);
 }
 
@@ -68,6 +74,20 @@ TEST(TrainConfig, OptimizersTakeTheirOptions) {
       rule<AdagradOptions>({"--optimizer=adagrad", "--lr-decay=0.1", "--initial-accumulator=0.5"});
   EXPECT_EQ(adagrad.lr_decay, 0.1);
   EXPECT_EQ(adagrad.initial_accumulator_value, 0.5);
+}
+
+TEST(TrainConfig, MuonTakesItsOptions) {
+  const MuonOptions muon =
+      rule<MuonOptions>({"--optimizer=muon", "--lr=0.02", "--momentum=0", "--muon-scale=original",
+                         "--betas=0.8,0.9", "--eps=1e-6", "--weight-decay=0"});
+  EXPECT_EQ(muon.lr, 0.02);
+  EXPECT_EQ(muon.momentum, 0);  // given, though it is what other rules have by default
+  EXPECT_EQ(muon.scale, MuonScale::original);
+  EXPECT_EQ(muon.beta1, 0.8);
+  EXPECT_EQ(muon.adam_eps, 1e-6);
+  EXPECT_EQ(muon.weight_decay, 0);
+  EXPECT_THAT(config({"--optimizer=muon", "--adamw-for=a.*,b"}).optimizer.adamw_for,
+              testing::ElementsAre("a.*", "b"));
 }
 
 TEST(TrainConfig, GradientsAreLimitedWhereAsked) {
@@ -89,7 +109,7 @@ TEST(TrainConfig, VectorsAreLeftOutOfWeightDecayWhereAsked) {
           make_optimizer(config({std::string("--optimizer=") + name, "--weight-decay=0.5",
                                  all ? "--weight-decay-on=all" : "--weight-decay-on=matrices"})
                              .optimizer,
-                         parameters, names_of_vectors(parameters));
+                         parameters, {.vectors = names_of_vectors(parameters)});
       for (const auto& [_, parameter] : parameters) sum(mul(parameter, 0.0)).backward();
       optimizer->step();
       EXPECT_LT(parameters[0].second.to_vector<float>()[0], 1) << name;
@@ -107,7 +127,7 @@ std::vector<float> moved(const std::vector<std::string>& arguments, const OwnOpt
         name, Tensor::full(std::string(name).ends_with("bias") ? Dims{1} : Dims{1, 1}, 1, device));
   for (auto& [_, parameter] : parameters) parameter.set_requires_grad(true);
   const auto optimizer =
-      make_optimizer(config(arguments).optimizer, parameters, names_of_vectors(parameters), own);
+      make_optimizer(config(arguments).optimizer, parameters, {.vectors = names_of_vectors(parameters)}, own);
   for (const auto& [_, parameter] : parameters) sum(parameter).backward();
   optimizer->step();
   std::vector<float> by;
