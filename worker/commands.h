@@ -40,6 +40,8 @@ std::span<const OptionSpec> task_options();
 std::shared_ptr<const Task> task_of(const Options& options);
 /// `dtrain train`.
 TrainProgram train_program();
+/// `dtrain runs export`: arguments after that word.
+ExitCode run_runs_export(const Invocation& invocation);
 /// What run_bench() picks from; arguments after that word.
 ExitCode run_bench_allreduce(const Invocation& invocation);
 ExitCode run_bench_predict(const Invocation& invocation);

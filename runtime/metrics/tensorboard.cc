@@ -1,4 +1,3 @@
-// Protobuf by hand: a field is its number and wire type in one varint, then the value.
 #include "runtime/metrics/tensorboard.h"
 
 #include <fcntl.h>
@@ -7,18 +6,17 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cstring>
 
 #include "runtime/base/check.h"
 #include "runtime/base/files/durable_file.h"
+#include "runtime/metrics/protobuf.h"
 
 namespace dtrain {
 namespace {
 
 namespace fs = std::filesystem;
 
-enum class Wire : std::uint32_t { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
+using namespace protobuf;
 
 constexpr std::uint32_t kCastagnoliReflected = 0x82f63b78U;
 constexpr int kSessionStart = 1;
@@ -31,29 +29,6 @@ constexpr std::array<std::uint32_t, 256> make_table() {
     table[byte] = value;
   }
   return table;
-}
-
-template <class T>
-void put_little_endian(std::string& out, T value) {
-  static_assert(std::endian::native == std::endian::little);
-  char bytes[sizeof value];
-  std::memcpy(bytes, &value, sizeof value);
-  out.append(bytes, sizeof value);
-}
-
-void put_varint(std::string& out, std::uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
-  out.push_back(static_cast<char>(value));
-}
-
-void put_tag(std::string& out, std::uint32_t field, Wire wire) {
-  put_varint(out, field << 3 | static_cast<std::uint32_t>(wire));
-}
-
-void put_bytes(std::string& out, std::uint32_t field, std::string_view bytes) {
-  put_tag(out, field, Wire::bytes);
-  put_varint(out, bytes.size());
-  out += bytes;
 }
 
 // TensorFlow masks stored checksums so that a checksum over data with checksums in it stays a good one.

@@ -6,8 +6,8 @@
 set -euo pipefail
 bin=$(cd "${DTRAIN_BIN:?expected the folder of dtrain and dtrain-launch}" && pwd)
 commands=("dtrain-launch" "dtrain train" "dtrain eval" "dtrain predict" "dtrain export" "dtrain report" "dtrain convert"
-  "dtrain generate" "dtrain tokenize" "dtrain sweep" "dtrain runs" "dtrain doctor" "dtrain sampler" "dtrain data check"
-  "dtrain data stats" "dtrain data pack" "dtrain data index" "dtrain bench step" "dtrain bench allreduce"
+  "dtrain generate" "dtrain tokenize" "dtrain sweep" "dtrain runs" "dtrain runs export" "dtrain doctor" "dtrain sampler"
+  "dtrain data check" "dtrain data stats" "dtrain data pack" "dtrain data index" "dtrain bench step" "dtrain bench allreduce"
   "dtrain bench predict")
 
 list() {

@@ -1,4 +1,5 @@
-// `dtrain runs [FOLDER]`: which runs there are, and what came of each.
+// `dtrain runs [FOLDER]`: which runs there are, and what came of each. `dtrain runs export` is in
+// runs_export.cc.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -129,12 +130,19 @@ std::string json_of(const RunState& run) {
 
 ExitCode run_runs(const Invocation& invocation) {
   std::vector<std::string> arguments = invocation.arguments;
+  if (!arguments.empty() && arguments.front() == "export") {
+    arguments.erase(arguments.begin());
+    return run_runs_export({arguments, invocation.environment});
+  }
   const std::vector<std::string> words = take_words(arguments, 1);
   const Options options = resolve_options("dtrain runs", kOptions, arguments, invocation.environment);
-  if (const auto help = asked_help(
-          options,
-          "usage: dtrain runs [FOLDER] [options]\n\nExamples:\n  dtrain runs\n  dtrain runs sweeps/lr --json",
-          kOptions)) {
+  if (const auto help = asked_help(options,
+                                   "usage: dtrain runs [FOLDER] [options]\n\n"
+                                   "Lists runs and what came of them.\n\n"
+                                   "  export      write runs as files of MLflow or W&B\n\n"
+                                   "Examples:\n  dtrain runs\n  dtrain runs sweeps/lr --json\n  dtrain runs "
+                                   "export runs/first --to mlflow",
+                                   kOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }
