@@ -84,10 +84,11 @@ dtrain_settle(NCCL "${found_nccl}" "${NCCL_VERSION}" "collectives between GPUs" 
 # no program links the libraries behind it; see docs/decisions/012-cuda-module.md.
 if(DTRAIN_HAVE_CUDA)
   add_library(dtrain_cuda MODULE)
+  set_property(GLOBAL APPEND PROPERTY DTRAIN_MODULES dtrain_cuda)
   set_target_properties(dtrain_cuda PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib"
     CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
-    INSTALL_RPATH "\$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
+    DTRAIN_COMPONENT dtrain-cuda INSTALL_RPATH "\$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
   target_include_directories(dtrain_cuda PRIVATE "${PROJECT_SOURCE_DIR}")
   target_compile_features(dtrain_cuda PRIVATE cxx_std_20)
   target_compile_options(dtrain_cuda PRIVATE
@@ -98,5 +99,4 @@ if(DTRAIN_HAVE_CUDA)
   target_link_libraries(dtrain_cuda PRIVATE dtrain_compile_settings)
   # Static libraries inside stay inside: the program has its own copies.
   target_link_options(dtrain_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
-  install(TARGETS dtrain_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()

@@ -24,14 +24,14 @@ set(DTRAIN_INTERNAL_HEADERS
   "collectives/(gloo|mpi|nccl|p2p|self|shm|tcp|threads)/.*"
   "parallel/server/(message_link|protocol|purpose|server_channels|table)\\.h"
   "runtime/autograd/(backward_pass\\.h|functions/.*)"
-  "runtime/base/(blocked_signals|check|start_thread|terminal|files/(durable_file|module_file))\\.h"
+  "runtime/base/(blocked_signals|check|start_thread|terminal|files/(durable_file|module_file|needed_libraries))\\.h"
   "runtime/checkpoint/(checkpoint_files|checksum|input_file|safetensors_header|shard_index|taken_snapshot|writer_lock|json/.*)\\.h"
   "runtime/data/(cache/.*|formats/.*|sources/(class_labels|csv_source|idx_source|npy_source|open_files|pixels|source_spec)\\.h)"
   "runtime/data/images/(formats|passes|files/(kept_index|wds_index))\\.h"
   "runtime/data/tokens/(patterns|tokenizer_files|train_bpe|unicode|shards/.*)\\.h"
   "runtime/device/(cpu|cuda)/.*"
   "runtime/device/(checked_kernels|dtype_dispatch|elementary|functors|kernel_checks|kernel_flops|optimizer_rules|philox|timed_kernels)\\.h"
-  "runtime/metrics/report/.*"
+  "runtime/metrics/(protobuf\\.h|report/.*)"
   "runtime/onnx/(builder|graph|trace_device|translator|values|wire)\\.h"
   "training/use/(name_map|output_file|predict_input|predict_output)\\.h")
 
@@ -101,24 +101,16 @@ endforeach()
 if(programs)
   install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
-if(modules)
-  install(TARGETS ${modules} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-endif()
+foreach(module IN LISTS modules)
+  get_target_property(component ${module} DTRAIN_COMPONENT)
+  if(DTRAIN_PACKAGE_BUILD)
+    set_target_properties(${module} PROPERTIES INSTALL_RPATH_USE_LINK_PATH OFF)
+  endif()
+  install(TARGETS ${module} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${component})
+endforeach()
 
-# --- manual pages and completion, from what the programs say of themselves ---------------------------------------
-if(NOT CMAKE_CROSSCOMPILING AND TARGET dtrain AND TARGET dtrain-launch)
-  set(manual "${PROJECT_BINARY_DIR}/manual")
-  add_custom_command(
-    OUTPUT "${manual}/made"
-    COMMAND bash "${PROJECT_SOURCE_DIR}/cmake/make_manual.sh" "$<TARGET_FILE_DIR:dtrain>" "${manual}"
-    COMMAND ${CMAKE_COMMAND} -E touch "${manual}/made"
-    DEPENDS dtrain dtrain-launch "${PROJECT_SOURCE_DIR}/cmake/make_manual.sh"
-    COMMENT "Making manual pages and completion scripts"
-    VERBATIM)
-  add_custom_target(dtrain_manual ALL DEPENDS "${manual}/made")
-  install(DIRECTORY "${manual}/man/" DESTINATION "${CMAKE_INSTALL_MANDIR}")
-  install(DIRECTORY "${manual}/bash-completion" "${manual}/zsh" "${manual}/fish" DESTINATION "${CMAKE_INSTALL_DATADIR}")
-endif()
+set(DTRAIN_SHARE_DIR "${CMAKE_INSTALL_DATADIR}")
+include(DtrainShare)
 
 list(REVERSE DTRAIN_COMPONENTS)
 set(DTRAIN_COMPONENTS_LAST_FIRST ${DTRAIN_COMPONENTS})
@@ -141,38 +133,4 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/dtrain-config-version.cm
 install(FILES "${PROJECT_BINARY_DIR}/dtrain-config.cmake" "${PROJECT_BINARY_DIR}/dtrain-config-version.cmake"
         DESTINATION "${DTRAIN_PACKAGE_DIR}")
 
-# --- a package for Debian and Ubuntu: cpack --config build/release/CPackConfig.cmake ---------------------------------
-set(CPACK_GENERATOR DEB)
-set(CPACK_PACKAGE_NAME dtrain)
-set(CPACK_PACKAGE_CONTACT "The dtrain maintainers <maintainers@dtrain.invalid>")
-set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
-set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
-set(CPACK_STRIP_FILES ON)
-set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
-set(CPACK_DEBIAN_PACKAGE_SECTION science)
-set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
-# What the programs load is what the package depends on; modules (MPI, CUDA) are for machines that have what they load.
-set(CPACK_PRE_BUILD_SCRIPTS "${PROJECT_SOURCE_DIR}/cmake/deb_depends.cmake")
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS "openmpi-bin, dataset-fashion-mnist, g++, cmake, make, libfmt-dev, libssl-dev, zlib1g-dev")
-if(DTRAIN_HAVE_ONEDNN)
-  string(APPEND CPACK_DEBIAN_PACKAGE_SUGGESTS ", libdnnl-dev")
-endif()
-if(DTRAIN_HAVE_PCRE2)
-  string(APPEND CPACK_DEBIAN_PACKAGE_SUGGESTS ", libpcre2-dev")
-endif()
-if(DTRAIN_HAVE_UTF8PROC)
-  string(APPEND CPACK_DEBIAN_PACKAGE_SUGGESTS ", libutf8proc-dev")
-endif()
-if(DTRAIN_HAVE_JPEG)
-  string(APPEND CPACK_DEBIAN_PACKAGE_SUGGESTS ", libjpeg62-turbo-dev")
-endif()
-if(DTRAIN_HAVE_PNG)
-  string(APPEND CPACK_DEBIAN_PACKAGE_SUGGESTS ", libpng-dev")
-endif()
-if(DTRAIN_HAVE_WEBP)
-  string(APPEND CPACK_DEBIAN_PACKAGE_SUGGESTS ", libwebp-dev")
-endif()
-if(DTRAIN_HAVE_GLOO)
-  string(APPEND CPACK_DEBIAN_PACKAGE_SUGGESTS ", libgloo-dev")
-endif()
-include(CPack)
+include(DtrainDebian)

@@ -6,7 +6,7 @@ if(DTRAIN_HAVE_MPI)
   set_target_properties(dtrain_mpi PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib"
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
-    INSTALL_RPATH "\$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
+    DTRAIN_COMPONENT dtrain INSTALL_RPATH "\$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
   target_include_directories(dtrain_mpi PRIVATE "${PROJECT_SOURCE_DIR}")
   target_compile_features(dtrain_mpi PRIVATE cxx_std_20)
   target_compile_definitions(dtrain_mpi PRIVATE DTRAIN_VERSION="${PROJECT_VERSION}")

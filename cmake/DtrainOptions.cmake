@@ -9,6 +9,8 @@ endif()
 option(DTRAIN_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(DTRAIN_BUILD_BENCHMARKS "Build the benchmarks in tests/bench" OFF)
 option(DTRAIN_WERROR "Treat compiler warnings as errors" OFF)
+option(DTRAIN_PACKAGE_BUILD
+       "Build for packages: the same files from any folder, and a bill of materials; see docs/decisions/084" ${SKBUILD})
 set(DTRAIN_SANITIZE "" CACHE STRING "Sanitizers for every target: address,undefined or thread")
 
 foreach(feature CUDA NCCL CUDNN MPI GLOO ONEDNN OPENMP LIBEVENT PCRE2 UTF8PROC JPEG PNG WEBP)
@@ -18,6 +20,11 @@ foreach(feature CUDA NCCL CUDNN MPI GLOO ONEDNN OPENMP LIBEVENT PCRE2 UTF8PROC J
     message(FATAL_ERROR "DTRAIN_WITH_${feature}: expected AUTO, ON or OFF, got '${DTRAIN_WITH_${feature}}'")
   endif()
 endforeach()
+
+# A part of what is installed that says nothing else belongs to the package dtrain; folders are everybody's to read.
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dtrain)
+set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ
+    WORLD_EXECUTE)
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -35,6 +42,14 @@ add_library(dtrain_compile_settings INTERFACE)
 target_compile_options(dtrain_compile_settings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor>
   $<$<AND:$<BOOL:${DTRAIN_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>)
+# No file says in which folder it was built. A release has neither debug information nor asserts, which would, and is
+# compiled as ever, so that a compiler cache serves all working trees; the emulated machine names lines of kernels.
+set(DTRAIN_MAPS_FOLDERS "")
+if(DTRAIN_PACKAGE_BUILD)
+  set(DTRAIN_MAPS_FOLDERS "-ffile-prefix-map=${PROJECT_BINARY_DIR}=build" "-ffile-prefix-map=${PROJECT_SOURCE_DIR}=dtrain")
+  target_compile_options(dtrain_compile_settings INTERFACE
+    "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Release>>>:${DTRAIN_MAPS_FOLDERS}>")
+endif()
 if(DTRAIN_SANITIZE)
   target_compile_options(dtrain_compile_settings INTERFACE -fsanitize=${DTRAIN_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(dtrain_compile_settings INTERFACE -fsanitize=${DTRAIN_SANITIZE})

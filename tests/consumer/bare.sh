@@ -1,20 +1,32 @@
 #!/usr/bin/env bash
-# Installs the wheel and the Debian package where nothing else is: in bare roots made with debootstrap, without compiler,
-# without MPI. Prints sizes and seconds of a PyTorch DDP script and a training run under the installed launcher. Needs root,
-# and a wheel and a package that are made already, so it is run by hand:
+# Installs the wheel and the Debian packages where nothing else is: in bare roots made with debootstrap, without compiler,
+# without MPI, without CUDA. Prints sizes and seconds of a PyTorch DDP script and a training run under the installed launcher.
+# Needs root, and packages that are made already, so it is run by hand:
 #
-#   bash tests/consumer/wheel.sh wheels && cpack --config build/release/CPackConfig.cmake -B wheels
-#   bash tests/consumer/bare.sh wheels/dtrain-*.whl wheels/dtrain_*.deb
+#   bash cluster/local/make_packages.sh --cuda --emulated-gpus packages
+#   bash tests/consumer/bare.sh packages/*
 #
-# DTRAIN_PEER_PYTHON  a Python that has torch, of the root's version: its site-packages are mounted there. Without one no
-#                     PyTorch script is started.
+# A package with the CUDA module must say what is missing, and load what is there; one with emulated GPUs must train on them.
+#
+# DTRAIN_PEER_PYTHON    a Python that has torch, of the root's version: its site-packages are mounted there. Without one no
+#                       PyTorch script is started.
+# DTRAIN_NVIDIA_WHEELS  a folder site-packages/nvidia with cuBLAS, cuDNN and NCCL. Without one they are only missed.
 set -euo pipefail
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=cluster/local/bare_root.sh
 source "$repository/cluster/local/bare_root.sh"
-[ $# -eq 2 ] || die "usage: bare.sh WHEEL DEB"
-wheel=$(realpath "$1") deb=$(realpath "$2")
-own_namespaces "${BASH_SOURCE[0]}" "$wheel" "$deb"
+wheel='' deb='' cuda_deb='' emulated_deb=''
+[ $# -gt 0 ] || die "usage: bare.sh PACKAGE...    (dtrain-*.whl, dtrain_*.deb, dtrain-cuda_*.deb, dtrain-emulated-gpus_*.deb)"
+for package in "$@"; do
+  case ${package##*/} in
+    dtrain-*.whl) wheel=$(realpath "$package") ;;
+    dtrain_*.deb) deb=$(realpath "$package") ;;
+    dtrain-cuda_*.deb) cuda_deb=$(realpath "$package") ;;
+    dtrain-emulated-gpus_*.deb) emulated_deb=$(realpath "$package") ;;
+    *) die "$package: expected a wheel or a Debian package of dtrain" ;;
+  esac
+done
+own_namespaces "${BASH_SOURCE[0]}" "$@"
 
 own_folder "" dtrain-bare
 
@@ -81,6 +93,62 @@ under_mpirun() {
   expect '^ok +mpi +Open MPI'
 }
 
+# install_deb PACKAGE: by apt, with what it depends on.
+install_deb() {
+  cp "$1" "$root/root/"
+  say "the package: $(du -k "$1" | cut -f1) KiB; depends: $(dpkg-deb -f "$1" Depends)"
+  timed "apt install of ${1##*/}" env DEBIAN_FRONTEND=noninteractive apt-get install -qqy --no-install-recommends \
+    "/root/${1##*/}"
+}
+
+# with_cuda BIN FOLDER: the CUDA module names what is missing, and takes NVIDIA's wheels where pip would put them: FOLDER.
+with_cuda() {
+  local bin=$1 folder=$2
+  timed "dtrain doctor: NVIDIA's libraries are not here" sh -c "$bin/dtrain doctor; true"
+  expect 'libcublasLt\.so\.1[0-9]: not found, libcudnn\.so\.9: not found, libnccl\.so\.2: not found'
+  expect 'pip install nvidia-cublas[^ ]* nvidia-cudnn-cu1[0-9] nvidia-nccl-cu1[0-9]"'
+  expect_failure 'libcudnn\.so\.9: not found.*pip install' "$bin/dtrain" train --model lenet --device cuda --max-steps 1
+  [ -n "${DTRAIN_NVIDIA_WHEELS:-}" ] || { say "DTRAIN_NVIDIA_WHEELS names no wheels: not loaded"; return; }
+  mkdir -p "$root/$folder/nvidia"
+  mount --bind -o ro "$DTRAIN_NVIDIA_WHEELS" "$root/$folder/nvidia"
+  timed "dtrain doctor: NVIDIA's wheels are here, the driver is not" sh -c "$bin/dtrain doctor; true"
+  expect '^(ok|note) +gpu .*driver'
+  expect '^(ok|note) +cuBLASLt .*'"$folder/nvidia"
+  expect '^(ok|note) +cuDNN .*'"$folder/nvidia"
+  expect '^(ok|note) +NCCL .*'"$folder/nvidia"
+  expect_failure 'device cuda: .*driver' "$bin/dtrain" train --model lenet --device cuda --max-steps 1
+  umount "$root/$folder/nvidia"
+}
+
+with_emulated_gpus() {
+  local bin=$1
+  timed "dtrain train: LeNet, two emulated GPUs, 3 steps" "$bin/dtrain-launch" --emulated-gpus 2 dtrain train --model lenet \
+    --dataset synthetic:1x28x28,10,256 --max-steps 3 --run-dir "/root/emulated-${bin//\//-}"
+  grep -q '"emulated": true' "$root/root/emulated-${bin//\//-}/summary.json" || die "the run was on no emulated GPU"
+}
+
+# reads_and_completes BIN SHARE: man pages and completion, as the shells find them.
+reads_and_completes() {
+  local bin=$1 share=$2
+  timed "apt install man-db bash-completion zsh fish" env DEBIAN_FRONTEND=noninteractive apt-get install -qqy \
+    --no-install-recommends man-db bash-completion zsh fish
+  local page
+  for page in dtrain dtrain-train dtrain-launch dtrain-data-check; do
+    timed "man $page" env MANPATH="$share/man" MANPAGER=cat man "$page"
+    expect '^SYNOPSIS'
+  done
+  # shellcheck disable=SC2016 # the shells of the root expand these
+  local words='COMP_WORDS=(dtrain-launch --max-r); COMP_CWORD=1; _dtrain; echo "${COMPREPLY[@]}"'
+  timed "bash completes" env PATH="$bin:/usr/bin:/bin" XDG_DATA_DIRS="$share" bash -c \
+    "source /usr/share/bash-completion/bash_completion; _completion_loader dtrain-launch; $words"
+  expect '^--max-restarts'
+  timed "zsh completes" env PATH="$bin:/usr/bin:/bin" zsh -fc \
+    "fpath=($share/zsh/site-functions \$fpath); autoload -Uz compinit; compinit -D; echo \$_comps[dtrain-launch]; _dtrain 2>&1 | head -1"
+  expect '^_dtrain$'
+  timed "fish completes" env PATH="$bin:/usr/bin:/bin" XDG_DATA_DIRS="$share:/usr/share" fish -c "complete -C 'dtrain trai'"
+  expect '^train'
+}
+
 make_root() {
   mkdir -p "$dir/$1"
   make_bare_root "$dir/$1" '' '' python3-venv,ca-certificates
@@ -91,24 +159,39 @@ make_root() {
   timed "apt-get update" apt-get -qq update
 }
 
-make_root wheel
-cp "$wheel" "$root/root/"
-say "the wheel: $(du -k "$wheel" | cut -f1) KiB"
-in_root python3 -m venv /root/env
-timed "pip install of the wheel" /root/env/bin/pip install --no-index "/root/$(basename "$wheel")"
-say "installed: $(du -csk "$root/root/env/bin"/dtrain* "$root/root/env/lib/dtrain" | awk 'END { print $1 }') KiB"
-use_it /root/env/bin
-under_mpirun /root/env/bin
-unmount_all
+if [ -n "$wheel" ]; then
+  make_root wheel
+  cp "$wheel" "$root/root/"
+  say "the wheel: $(du -k "$wheel" | cut -f1) KiB"
+  in_root python3 -m venv /root/env
+  timed "pip install of the wheel" /root/env/bin/pip install --no-index "/root/$(basename "$wheel")"
+  say "installed: $(du -csk "$root/root/env/bin"/dtrain* "$root/root/env/lib/dtrain" | awk 'END { print $1 }') KiB"
+  use_it /root/env/bin
+  [ ! -e "$root/root/env/lib/dtrain/libdtrain_cuda.so" ] ||
+    with_cuda /root/env/bin "$(cd "$root" && echo root/env/lib/python3*/site-packages)"
+  [ ! -e "$root/root/env/lib/dtrain/libdtrain_cuda_emulated.so" ] || with_emulated_gpus /root/env/bin
+  reads_and_completes /root/env/bin /root/env/share
+  under_mpirun /root/env/bin
+  unmount_all
+fi
+[ -n "$deb" ] || { say "bare.sh: all good"; exit 0; }
 
 make_root deb
-cp "$deb" "$root/root/"
-say "the package: $(du -k "$deb" | cut -f1) KiB; depends: $(dpkg-deb -f "$deb" Depends)"
 before=$(in_root dpkg-query -W | wc -l)
-timed "apt install of the package" env DEBIAN_FRONTEND=noninteractive apt-get install -qqy --no-install-recommends \
-  "/root/$(basename "$deb")"
+install_deb "$deb"
 say "installed: $(dpkg-deb -f "$deb" Installed-Size) KiB, with $(($(in_root dpkg-query -W | wc -l) - before - 1)) packages that it depends on"
 use_it /usr/bin
+if [ -n "$cuda_deb" ]; then
+  expect_failure 'the CUDA module cannot be loaded .*install the package that has it \(Debian: dtrain-cuda\)' dtrain train \
+    --model lenet --device cuda --max-steps 1
+  install_deb "$cuda_deb"
+  with_cuda /usr/bin "$(cd "$root" && echo usr/lib/python3*)/dist-packages"
+fi
+if [ -n "$emulated_deb" ]; then
+  install_deb "$emulated_deb"
+  with_emulated_gpus /usr/bin
+fi
+reads_and_completes /usr/bin /usr/share
 under_mpirun /usr/bin
 # What compiles is among what the package suggests.
 mapfile -t compiling < <(dpkg-deb -f "$deb" Suggests | tr ',' '\n' | grep -E 'g\+\+|make|-dev' | tr -d ' ')

@@ -4,12 +4,14 @@
 # Needs network (the build backend comes from PyPI) and minutes, so it is run by hand. usage: wheel.sh [FOLDER]
 #
 # DTRAIN_PEER_PYTHON  a Python that has torch
+# DTRAIN_WITH_CUDA    ON: with the CUDA module, which takes an hour to compile (default OFF)
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 out=${1:-$work/wheels}
 
+export DTRAIN_WITH_CUDA=${DTRAIN_WITH_CUDA:-OFF}
 python3 -m venv "$work/tools"
 "$work/tools/bin/pip" install --quiet pip wheel
 "$work/tools/bin/pip" wheel --quiet --no-deps --wheel-dir "$out" "$root"
