@@ -92,56 +92,63 @@ PictureTransform::PictureTransform(int size, int resize, const Augmentation& aug
   }
 }
 
-// Only what the middle is made of is decoded and resized.
-PictureView PictureTransform::middle(PictureDecoder& picture) const {
-  const PictureSize to = with_short_side(picture.size(), resize_);
-  const Region part{draws::rounded((to.width - size_) / 2.0), draws::rounded((to.height - size_) / 2.0),
-                    size_, size_};
-  const Resizing how{picture.size(), to, part, Filter::bilinear};
-  return resize(picture.decode(pixels_needed(how), scratch().decoded), how, scratch().resized);
-}
-
 template <class Words>
-void PictureTransform::change(Picture& picture, Words& words) const {
-  const auto apply_all = [&](const std::vector<PictureOp>& ops) {
-    for (const PictureOp& op : ops) dtrain::apply(op, picture, scratch().spare);
+DrawnChanges PictureTransform::draw_from(PictureSize size, Words& words) const {
+  DrawnChanges drawn;
+  const auto add = [&](const std::vector<PictureOp>& ops) {
+    drawn.ops.insert(drawn.ops.end(), ops.begin(), ops.end());
   };
-  if (augmentation_.jitter != ColorJitter{}) apply_all(draws::color_jitter(words, augmentation_.jitter));
+  if (augmentation_.crop) drawn.crop = draws::random_resized_crop(words, size);
+  drawn.flip = augmentation_.flip && draws::flip(words);
+  if (augmentation_.jitter != ColorJitter{}) add(draws::color_jitter(words, augmentation_.jitter));
   if (augmentation_.rand_augment.ops > 0)
-    apply_all(draws::rand_augment(words, augmentation_.rand_augment, picture.size()));
-  if (augmentation_.trivial_augment) apply_all({draws::trivial_augment(words)});
+    add(draws::rand_augment(words, augmentation_.rand_augment, {size_, size_}));
+  if (augmentation_.trivial_augment) add({draws::trivial_augment(words)});
+  if (augmentation_.erase > 0)
+    drawn.erased = draws::random_erasing(words, {size_, size_}, augmentation_.erase);
+  return drawn;
 }
 
-template <class Words>
-void PictureTransform::apply(PictureDecoder& picture, Words& words, const View& image) const {
-  PictureView seen;
-  if (augmentation_.crop) {
-    const Region crop = draws::random_resized_crop(words, picture.size());
-    const PictureView part = picture.decode(crop, scratch().decoded);
-    seen = resize(part, {size_, size_}, Filter::bilinear, scratch().resized);
+SeenRegion PictureTransform::seen_region(PictureSize size, const DrawnChanges& changes) const {
+  const PictureSize image{size_, size_};
+  if (changes.crop)
+    return {*changes.crop, {{changes.crop->width, changes.crop->height}, image, {0, 0, size_, size_}}};
+  const PictureSize to = with_short_side(size, resize_);
+  const Region middle{draws::rounded((to.width - size_) / 2.0), draws::rounded((to.height - size_) / 2.0),
+                      size_, size_};
+  return {{0, 0, size.width, size.height}, {size, to, middle}};
+}
+
+// Only what the image is made of is decoded and resized.
+void PictureTransform::operator()(PictureDecoder& picture, const DrawnChanges& changes,
+                                  const View& image) const {
+  const auto [crop, how] = seen_region(picture.size(), changes);
+  Region needed = pixels_needed(how);
+  needed.left += crop.left;
+  needed.top += crop.top;
+  const PictureView seen = resize(picture.decode(needed, scratch().decoded), how, scratch().resized);
+  if (changes.ops.empty()) {
+    write_numbers(seen, changes.flip, numbers_, image);
   } else {
-    seen = middle(picture);
-  }
-  const bool mirrored = augmentation_.flip && draws::flip(words);
-  if (augmentation_.changes_pixels()) {
     Picture& changed = scratch().changed;
-    copy(seen, mirrored, changed);
-    change(changed, words);
+    copy(seen, changes.flip, changed);
+    for (const PictureOp& op : changes.ops) apply(op, changed, scratch().spare);
     write_numbers(changed.view(), false, numbers_, image);
-  } else {
-    write_numbers(seen, mirrored, numbers_, image);
   }
-  if (augmentation_.erase > 0)
-    erase(draws::random_erasing(words, {size_, size_}, augmentation_.erase), image);
+  erase(changes.erased, image);
+}
+
+DrawnChanges PictureTransform::draw(PictureSize size, KeyedGenerator& generator) const {
+  return draw_from(size, generator);
 }
 
 void PictureTransform::operator()(PictureDecoder& picture, KeyedGenerator& generator,
                                   const View& image) const {
-  apply(picture, generator, image);
+  (*this)(picture, draw_from(picture.size(), generator), image);
 }
 
 void PictureTransform::operator()(PictureDecoder& picture, Generator& generator, const View& image) const {
-  apply(picture, generator, image);
+  (*this)(picture, draw_from(picture.size(), generator), image);
 }
 
 }  // namespace dtrain

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <array>
+#include <optional>
+#include <vector>
 
 #include "runtime/base/keyed_random.h"
 #include "runtime/base/random.h"
 #include "runtime/data/images/augmentation.h"
 #include "runtime/data/images/decode.h"
+#include "runtime/data/images/picture_ops.h"
+#include "runtime/data/images/resize.h"
 #include "runtime/data/source.h"
 #include "runtime/device/view.h"
 
@@ -14,6 +18,20 @@ namespace dtrain {
 
 /// The means and deviations of the data set ImageNet.
 inline constexpr PixelNumbers kImageNetNumbers = {{0.485F, 0.456F, 0.406F}, {0.229F, 0.224F, 0.225F}};
+
+/// What is drawn for one picture. Others of its size may be changed alike: the frames of a clip, a mask.
+struct DrawnChanges {
+  std::optional<Region> crop = {};  ///< of the picture; nothing: its middle
+  bool flip = false;
+  std::vector<PictureOp> ops = {};  ///< of pixels, in this order
+  Region erased = {};               ///< of the image; empty: nothing
+};
+
+/// Which pixels of a picture an image shows: those of `crop`, resized as `how` says.
+struct SeenRegion {
+  Region crop;
+  Resizing how;
+};
 
 /// From a picture to image float32 [3, size, size]; immutable, shared by any number of threads.
 class PictureTransform {
@@ -29,12 +47,16 @@ class PictureTransform {
   void operator()(PictureDecoder& picture, KeyedGenerator& generator, const View& image) const;
   void operator()(PictureDecoder& picture, Generator& generator, const View& image) const;
 
+  /// The draws alone, for a picture of `size`.
+  DrawnChanges draw(PictureSize size, KeyedGenerator& generator) const;
+  /// The same of a picture of the size that `changes` were drawn for.
+  void operator()(PictureDecoder& picture, const DrawnChanges& changes, const View& image) const;
+  /// Which part of a picture of `size` an image shows (mirrored, where `changes` say so).
+  SeenRegion seen_region(PictureSize size, const DrawnChanges& changes) const;
+
  private:
   template <class Words>
-  void apply(PictureDecoder& picture, Words& words, const View& image) const;
-  PictureView middle(PictureDecoder& picture) const;
-  template <class Words>
-  void change(Picture& picture, Words& words) const;
+  DrawnChanges draw_from(PictureSize size, Words& words) const;
 
   int size_, resize_;
   Augmentation augmentation_;
