@@ -66,7 +66,8 @@ TrainingData::TrainingData(const TrainConfig& config, const Task& task, DataShar
 std::optional<FedPictures> TrainingData::first_fed(const Task& task, const std::shared_ptr<Device>& device,
                                                    const Deadline& deadline) const {
   const Field& image = input_field(task, train_->fields());
-  if (replays_ || image.dtype != DType::f32 || image.shape.rank() != 3) return std::nullopt;
+  const bool is_clip = image.shape.rank() == 4;
+  if (replays_ || image.dtype != DType::f32 || (image.shape.rank() != 3 && !is_clip)) return std::nullopt;
   std::vector<std::int64_t> order = sampler_->order(0);
   order.resize(static_cast<std::size_t>(
       std::min({static_cast<std::int64_t>(order.size()), pass_size_, FedPictures::kMost})));
@@ -78,10 +79,11 @@ std::optional<FedPictures> TrainingData::first_fed(const Task& task, const std::
   loader.start(std::move(order), 0);
   const auto batch = loader.next(deadline);
   const BatchTensors tensors = to_tensors(*batch, device);
-  const Tensor shown = task.inputs(tensors).front();
+  Tensor shown = task.inputs(tensors).front();
+  if (is_clip) shown = shown.select(1, shown.size(1) / 2).contiguous();  // one frame in the middle
   fed.values = shown.to_vector<float>();
   fed.shape = shown.shape();
-  if (const Field* label = task.predicted_field(train_->fields())) {
+  if (const Field* label = task.predicted_field(train_->fields()); label && label->shape.rank() == 0) {
     fed.labels = tensors[label->name].to_vector<std::int64_t>();
     fed.classes = label->value_names;
   }

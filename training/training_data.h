@@ -34,9 +34,9 @@ class TrainingData {
   /// This rank's next pass. Throws as Loader::next.
   Batch next(const Deadline& deadline) { return loader_->next(deadline).value(); }
 
-  /// The first pictures of this rank's first pass as the network sees them, augmented and mixed, at most
-  /// FedPictures::kMost. Nothing if its inputs are no pictures, or with --like-torchvision, where reading
-  /// twice would change the draws. Throws as Loader::next.
+  /// The first pictures of this rank's first pass as the network sees them, augmented and mixed, of a clip
+  /// one in its middle; at most FedPictures::kMost. Nothing if its inputs are no pictures, or with
+  /// --like-torchvision, where reading twice would change the draws. Throws as Loader::next.
   std::optional<FedPictures> first_fed(const Task& task, const std::shared_ptr<Device>& device,
                                        const Deadline& deadline) const;
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "runtime/base/error.h"
+#include "runtime/base/keyed_random.h"
 #include "runtime/base/log.h"
 
 namespace dtrain {
@@ -24,6 +25,23 @@ class BadSamples {
   /// the first time; else throws `error`, or one that says how many there are.
   void found(std::int64_t index, const DataError& error);
   std::int64_t count() const;
+
+  /// Reads sample `index` of `size` with `read(index, generator)`, or where that throws DataError and may be
+  /// skipped the next good one in its place, with the numbers that the place would have drawn.
+  template <class Read>
+  void read_good(std::int64_t index, std::int64_t size, KeyedGenerator& generator, Read read) {
+    for (std::int64_t at = index;; at = (at + 1) % size) {
+      KeyedGenerator own = generator;
+      try {
+        read(at, own);
+      } catch (const DataError& error) {
+        found(at, error);
+        continue;
+      }
+      generator = own;
+      return;
+    }
+  }
 
  private:
   OnBadSample what_;

@@ -56,10 +56,12 @@ struct Stray {
 };
 
 template <class T>
-std::optional<Stray> find_stray(const std::byte* elements, std::size_t count, std::int64_t values) {
+std::optional<Stray> find_stray(const std::byte* elements, std::size_t count, const Field& field) {
   const auto* const begin = reinterpret_cast<const T*>(elements);
+  const auto least = static_cast<std::uint64_t>(field.has_none ? -1 : 0);
+  const auto values = static_cast<std::uint64_t>(field.values);
   const auto* const bad = std::find_if(begin, begin + count, [&](T value) {
-    return static_cast<std::uint64_t>(value) >= static_cast<std::uint64_t>(values);
+    return static_cast<std::uint64_t>(value) - least >= values - least;
   });
   if (bad == begin + count) return std::nullopt;
   return Stray{static_cast<std::size_t>(bad - begin), static_cast<std::int64_t>(*bad)};
@@ -68,11 +70,11 @@ std::optional<Stray> find_stray(const std::byte* elements, std::size_t count, st
 std::optional<Stray> find_stray(const Field& field, const std::byte* elements, std::size_t count) {
   switch (field.dtype) {
     case DType::i64:
-      return find_stray<std::int64_t>(elements, count, field.values);
+      return find_stray<std::int64_t>(elements, count, field);
     case DType::i32:
-      return find_stray<std::int32_t>(elements, count, field.values);
+      return find_stray<std::int32_t>(elements, count, field);
     case DType::u8:
-      return find_stray<std::uint8_t>(elements, count, field.values);
+      return find_stray<std::uint8_t>(elements, count, field);
     default:
       return std::nullopt;
   }
@@ -160,9 +162,9 @@ void BatchLayout::check_values(const Source& source, std::byte* piece,
     const std::size_t each = places_[i].sample_bytes / size_of(field.dtype);
     const auto stray = find_stray(field, piece + places_[i].offset, indices.size() * each);
     if (!stray) continue;
-    throw Error(fmt::format("{}: sample {}: expected field {} to hold integers from 0 to {}, got {}",
-                            source.name(), indices[stray->place / each], field.name, field.values - 1,
-                            stray->value));
+    throw Error(fmt::format("{}: sample {}: expected field {} to hold integers from {} to {}, got {}",
+                            source.name(), indices[stray->place / each], field.name, field.has_none ? -1 : 0,
+                            field.values - 1, stray->value));
   }
 }
 

@@ -20,6 +20,8 @@ std::string complaint(const Field& field, std::span<const Field> before) {
   if (field.values > 0 && is_floating(field.dtype))
     return fmt::format("integers where values are limited (to {}), got {}", field.values,
                        name_of(field.dtype));
+  if (field.has_none && field.dtype != DType::i32 && field.dtype != DType::i64)
+    return fmt::format("int32 or int64 where a value may be none (-1), got {}", name_of(field.dtype));
   const auto columns = static_cast<std::int64_t>(field.columns.size());
   if (columns > 0 && columns != field.shape.product())
     return fmt::format("a name for each of {} elements, got {}", field.shape.product(), columns);

@@ -25,6 +25,8 @@ struct Field {
   std::vector<std::string> columns = {};
   /// What the values 0, 1, … are called, as classes are; UTF-8; empty: nothing.
   std::vector<std::string> value_names = {};
+  /// Whether integers may also be -1, none of the values: a pixel without a class, say. Losses ignore it.
+  bool has_none = false;
 
   bool operator==(const Field&) const = default;
   /// "image float32 [3, 224, 224]"

@@ -160,9 +160,18 @@ Tensor BatchNorm1d::forward(const Tensor& x) {
   throw UsageError("BatchNorm1d: expected x [N, C] or [N, C, L], got " + x.describe());
 }
 
-Tensor BatchNorm3d::forward(const Tensor& x) {
+// What conv3d gives is frame by frame in memory: as N · D images it need not be copied.
+Tensor BatchNorm3d::forward(const Tensor& x, Activation activation, const Tensor& residual) {
   if (x.rank() != 5) throw UsageError("BatchNorm3d: expected x [N, C, D, H, W], got " + x.describe());
-  return normalize(x.reshape({x.size(0), x.size(1), x.size(2), x.size(3) * x.size(4)})).reshape(x.shape());
+  const Dims by_frame = {0, 2, 1, 3, 4};  // its own inverse
+  const auto images = [&](const Tensor& t) {
+    if (!t.defined()) return t;
+    if (x.is_contiguous()) return t.reshape({t.size(0), t.size(1), t.size(2), t.size(3) * t.size(4)});
+    return t.permute(by_frame).reshape({t.size(0) * t.size(2), t.size(1), t.size(3), t.size(4)});
+  };
+  const Tensor y = normalize(images(x), activation, images(residual));
+  if (x.is_contiguous()) return y.reshape(x.shape());
+  return y.reshape({x.size(0), x.size(2), x.size(1), x.size(3), x.size(4)}).permute(by_frame);
 }
 
 int synchronize_batch_norms(Module& module, const std::shared_ptr<BatchPeers>& peers) {

@@ -180,7 +180,9 @@ class BatchNorm3d : public BatchNorm {
                        double eps = 1e-5, double momentum = 0.1)
       : BatchNorm("BatchNorm3d", features, device, eps, momentum) {}
   /// Throws UsageError for another rank.
-  Tensor forward(const Tensor& x) override;
+  Tensor forward(const Tensor& x) override { return forward(x, Activation::none); }
+  /// activation(norm(x) + residual) in the same kernel; `residual` has x's shape, or is undefined.
+  Tensor forward(const Tensor& x, Activation activation, const Tensor& residual = {});
 };
 
 /// Calls BatchNorm::synchronize on every batch norm in `module`; returns how many there are.

@@ -15,6 +15,7 @@
 #include "runtime/data/formats/tar_writer.h"
 #include "runtime/data/images/decode.h"
 #include "runtime/data/images/encode.h"
+#include "runtime/data/images/files/orientation.h"
 #include "runtime/data/images/files/wds_index.h"
 #include "tests/fuzz/require.h"
 
@@ -48,18 +49,26 @@ void picture(std::string_view input) {
   constexpr std::int64_t kMostPixels = 1 << 18;
   const EncodedPicture encoded{{reinterpret_cast<const std::uint8_t*>(input.data()), input.size()}, "input"};
   try {
-    const auto whole = open_picture(encoded);
+    const auto whole = turned_upright(open_picture(encoded), exif_orientation(encoded.bytes));
     const PictureSize size = whole->size();
     require(size.width > 0 && size.height > 0, "a picture has pixels");
     if (static_cast<std::int64_t>(size.width) * size.height > kMostPixels) return;
     const Region part{size.width / 3, size.height / 2, size.width - size.width / 2,
                       size.height - size.height / 2};
     Picture memory;
-    static_cast<void>(sum_of(open_picture(encoded)->decode(part, memory)));
+    static_cast<void>(
+        sum_of(turned_upright(open_picture(encoded), exif_orientation(encoded.bytes))->decode(part, memory)));
     static_cast<void>(sum_of(whole->decode({0, 0, size.width, size.height}, memory)));
+    if (picture_format(encoded.bytes) == PictureFormat::png) {
+      const ClassMap map = decode_class_map(encoded);
+      require(map.size == size, "a class map has its picture's size");
+      require(
+          map.values.size() == static_cast<std::size_t>(size.width) * static_cast<std::size_t>(size.height),
+          "a class map has a number for each pixel");
+    }
     if (picture_format(encoded.bytes) != PictureFormat::jpeg) return;
     const auto rewritten = rewrite_jpeg(encoded);
-    require(!rewritten || open_picture({*rewritten, "rewritten"})->size() == size,
+    require(!rewritten || open_picture({*rewritten, "rewritten"})->size() == open_picture(encoded)->size(),
             "a rewritten picture has its size");
   } catch (const DataError& error) {
     require(error.offset_bytes() >= 0 && error.offset_bytes() <= static_cast<std::int64_t>(input.size()),

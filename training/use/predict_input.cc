@@ -196,7 +196,7 @@ PredictionInput open_pictures(const FieldFile& file, const SavedRun& run) {
   PredictionInput input{std::make_shared<const OnlyImages>(pictures.source), {}};
   const Field& found = input.source->fields().front();
   if (found.dtype != file.field.dtype || found.shape != file.field.shape) refuse(file, found.to_string());
-  for (std::int64_t i = 0; i < pictures.files->size(); ++i) input.places.push_back(pictures.files->place(i));
+  input.places = pictures.places;
   return input;
 }
 

@@ -64,4 +64,10 @@ std::unique_ptr<PictureDecoder> open_picture(const EncodedPicture& picture) {
   throw DataError(picture.path, picture.offset, "a JPEG, PNG or WebP picture", kind_of(picture.bytes));
 }
 
+ClassMap decode_class_map(const EncodedPicture& picture) {
+  if (picture_format(picture.bytes) == PictureFormat::png) return read_png_numbers(picture);
+  throw DataError(picture.path, picture.offset, "a PNG with the class of each pixel",
+                  picture_format(picture.bytes) ? "a JPEG or WebP picture" : kind_of(picture.bytes));
+}
+
 }  // namespace dtrain

@@ -56,4 +56,9 @@ class PictureDecoder {
 /// 178,956,970 pixels, where Pillow refuses too.
 std::unique_ptr<PictureDecoder> open_picture(const EncodedPicture& picture);
 
+/// Reads a PNG whose pixels are numbers: the indices of a palette, whatever its colours, or gray of 1, 8 or
+/// 16 bits, as numpy.array(Image.open(file)) gives them. Throws DataError for another picture, and as
+/// open_picture().
+ClassMap decode_class_map(const EncodedPicture& picture);
+
 }  // namespace dtrain

@@ -52,4 +52,10 @@ class Picture {
   std::vector<std::uint8_t> pixels_;
 };
 
+/// A whole number for each pixel, row by row: its class.
+struct ClassMap {
+  PictureSize size;
+  std::vector<std::uint16_t> values;
+};
+
 }  // namespace dtrain

@@ -1,5 +1,6 @@
 // PNG by libpng, with Pillow's conversions to RGB. Its errors come back by longjmp: what runs inside
 // attempt() has no destructors.
+#include <fmt/format.h>
 #include <png.h>
 
 #include <csetjmp>
@@ -132,16 +133,62 @@ PictureView PngDecoder::decode_region(const Region& region, Picture& memory) {
   return memory.view().part(region);
 }
 
-}  // namespace
-
-std::unique_ptr<PictureDecoder> open_png(const EncodedPicture& picture) {
+/// Reads the header.
+std::unique_ptr<Png> open_header(const EncodedPicture& picture, PictureSize& size) {
   auto png = std::make_unique<Png>(picture.bytes);
   if (!png->attempt([&] { png_read_info(png->png, png->info); })) refuse(picture, *png);
   const auto width = png_get_image_width(png->png, png->info),
              height = png_get_image_height(png->png, png->info);
   check_size(picture, width, height);
-  return std::make_unique<PngDecoder>(picture, std::move(png),
-                                      PictureSize{static_cast<int>(width), static_cast<int>(height)});
+  size = {static_cast<int>(width), static_cast<int>(height)};
+  return png;
+}
+
+/// "RGB of 8 bits"
+std::string kind_of(png_byte colour, png_byte depth) {
+  const char* const name = colour == PNG_COLOR_TYPE_GRAY         ? "gray"
+                           : colour == PNG_COLOR_TYPE_GRAY_ALPHA ? "gray with alpha"
+                           : colour == PNG_COLOR_TYPE_RGB_ALPHA  ? "RGB with alpha"
+                                                                 : "RGB";
+  return fmt::format("{} of {} bits", name, depth);
+}
+
+}  // namespace
+
+std::unique_ptr<PictureDecoder> open_png(const EncodedPicture& picture) {
+  PictureSize size;
+  auto png = open_header(picture, size);
+  return std::make_unique<PngDecoder>(picture, std::move(png), size);
+}
+
+ClassMap read_png_numbers(const EncodedPicture& picture) {
+  ClassMap map;
+  const auto png = open_header(picture, map.size);
+  const png_byte colour = png_get_color_type(png->png, png->info),
+                 depth = png_get_bit_depth(png->png, png->info);
+  const bool is_gray = colour == PNG_COLOR_TYPE_GRAY && depth != 2 && depth != 4;
+  if (colour != PNG_COLOR_TYPE_PALETTE && !is_gray) {
+    throw DataError(picture.path, picture.offset,
+                    "a PNG of class numbers: a palette, or gray of 1, 8 or 16 bits", kind_of(colour, depth));
+  }
+  if (!png->attempt([&] {
+        png_set_interlace_handling(png->png);
+        png_set_packing(png->png);
+        png_read_update_info(png->png, png->info);
+      }))
+    refuse(picture, *png);
+  const auto width = static_cast<std::size_t>(map.size.width),
+             height = static_cast<std::size_t>(map.size.height);
+  const std::size_t each = depth == 16 ? 2 : 1;
+  std::vector<std::uint8_t> raw(width * height * each);
+  std::vector<png_bytep> rows(height);
+  for (std::size_t y = 0; y < height; ++y) rows[y] = raw.data() + y * width * each;
+  png_bytepp const all_rows = rows.data();
+  if (!png->attempt([&] { png_read_image(png->png, all_rows); })) refuse(picture, *png);
+  map.values.resize(width * height);
+  for (std::size_t i = 0; i < map.values.size(); ++i)
+    map.values[i] = each == 2 ? static_cast<std::uint16_t>(raw[2 * i] << 8 | raw[2 * i + 1]) : raw[i];
+  return map;
 }
 
 }  // namespace dtrain

@@ -13,12 +13,27 @@
 namespace dtrain {
 namespace {
 
-constexpr int kImagesRank = 4;
+constexpr int kImagesRank = 4, kClipsRank = 5, kMasksRank = 3;
 constexpr std::uint64_t kMostLookedThrough = 1ULL << 30;
 
-bool is_image(const NpyField& file) {
-  return file.name == "image" && file.array.header.type == NpyType::u1 &&
-         file.array.header.shape.rank() == kImagesRank;
+/// Whether the bytes are those of images, or of clips.
+bool has_pixels(const NpyField& file) {
+  const int rank = file.array.header.shape.rank();
+  return file.array.header.type == NpyType::u1 &&
+         ((file.name == "image" && rank == kImagesRank) || (file.name == "clip" && rank == kClipsRank));
+}
+
+/// Image by image, [C, H, W], where `out` is a clip.
+void write_all_pixels(const std::uint8_t* pixels, const View& out) {
+  if (out.rank() == 3) return write_pixels(pixels, out);
+  View frame{out.data,
+             out.dtype,
+             {out.shape[1], out.shape[2], out.shape[3]},
+             {out.strides[1], out.strides[2], out.strides[3]}};
+  for (std::int64_t t = 0; t < out.shape[0]; ++t, pixels += frame.numel()) {
+    write_pixels(pixels, frame);
+    frame.data = frame.as<std::byte>() + out.strides[0] * static_cast<std::int64_t>(size_of(out.dtype));
+  }
 }
 
 /// Byte of the file where element `element` of the array begins.
@@ -99,6 +114,22 @@ bool is_label(const NpyField& file) {
   return header.type != NpyType::f8 || all_whole(file);
 }
 
+/// Whether the field is read as classes of pixels.
+bool is_mask(const NpyField& file, const NpyLimits& limits) {
+  const NpyType type = file.array.header.type;
+  return file.name == "mask" && limits.classes > 0 && file.array.header.shape.rank() == kMasksRank &&
+         (type == NpyType::u1 || type == NpyType::i4 || type == NpyType::i8);
+}
+
+void write_mask(const NpyField& file, const View& sample, const NpyLimits& limits, std::int64_t* out) {
+  const auto* bytes = sample.as<std::uint8_t>();
+  const std::size_t each = size_of(file.array.header.type);
+  for (std::int64_t i = 0; i < sample.numel(); ++i, bytes += each) {
+    const std::int64_t value = integer_at(file.array.header.type, bytes);
+    out[i] = value == limits.ignored ? -1 : value;
+  }
+}
+
 /// How many classes there are: `limit`, or counted where that is 0. Throws DataError for a label that is
 /// negative or not below `limit`.
 std::int64_t classes_of(const NpyField& file, std::int64_t limit) {
@@ -121,11 +152,18 @@ Field field_of(const NpyField& file, const NpyLimits& limits) {
   const NpyHeader& header = file.array.header;
   if (is_label(file))
     return {.name = file.name, .dtype = DType::i64, .values = classes_of(file, limits.classes)};
+  if (is_mask(file, limits)) {
+    return {.name = file.name,
+            .dtype = DType::i64,
+            .shape = {header.shape[1], header.shape[2]},
+            .values = limits.classes,
+            .has_none = true};
+  }
   Field field{.name = file.name,
               .dtype = dtype_of_npy(header.type),
               .shape = Dims(std::span(header.shape.begin() + 1, header.shape.end())),
               .values = header.type == NpyType::b1 ? 2 : 0};
-  if (header.type == NpyType::f8 || is_image(file)) field.dtype = DType::f32;
+  if (header.type == NpyType::f8 || has_pixels(file)) field.dtype = DType::f32;
   if (file.name == "tokens" && !is_floating(field.dtype)) field.values = limits.vocabulary;
   return field;
 }
@@ -144,7 +182,7 @@ NpyField open_npy_field(std::string name, std::string path) {
 }
 
 NpySource::NpySource(std::string name, std::vector<NpyField> files, const NpyLimits& limits)
-    : name_(std::move(name)), files_(std::move(files)) {
+    : name_(std::move(name)), files_(std::move(files)), limits_(limits) {
   for (const NpyField& file : files_) {
     const NpyField& first = files_.front();
     if (file.array.header.shape[0] != first.array.header.shape[0]) {
@@ -164,7 +202,7 @@ NpySource::NpySource(std::string name, std::vector<NpyField> files, const NpyLim
   check_fields(*this);
 }
 
-bool NpySource::has_bytes(std::size_t field) const noexcept { return is_image(files_[field]); }
+bool NpySource::has_bytes(std::size_t field) const noexcept { return has_pixels(files_[field]); }
 
 void NpySource::read(std::int64_t index, std::span<const View> outputs, KeyedGenerator&) const {
   for (std::size_t i = 0; i < files_.size(); ++i) {
@@ -172,8 +210,10 @@ void NpySource::read(std::int64_t index, std::span<const View> outputs, KeyedGen
     const View sample = file.array.row(index);
     if (!looked_through_[i])
       check_finite(file, index * sample.numel(), sample.numel(), sample.as<std::uint8_t>());
-    if (is_image(file)) {
-      write_pixels(sample.as<std::uint8_t>(), outputs[i]);
+    if (has_pixels(file)) {
+      write_all_pixels(sample.as<std::uint8_t>(), outputs[i]);
+    } else if (is_mask(file, limits_)) {
+      write_mask(file, sample, limits_, outputs[i].as<std::int64_t>());
     } else if (labels_[i]) {
       *outputs[i].as<std::int64_t>() = integer_at(file.array.header.type, sample.as<std::uint8_t>());
     } else if (sample.dtype == outputs[i].dtype) {

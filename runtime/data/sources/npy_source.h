@@ -23,16 +23,19 @@ NpyField open_npy_field(std::string name, std::string path);
 
 /// What integer fields are below, where the caller knows.
 struct NpyLimits {
-  std::int64_t classes = 0;     ///< of `label`; 0: they are counted (count_classes)
+  std::int64_t classes = 0;     ///< of `label`; 0: they are counted (count_classes); of `mask`
+  std::int64_t ignored = 255;   ///< in a `mask`: no class, read as -1
   std::int64_t vocabulary = 0;  ///< of `tokens`; 0: not known
 };
 
 /// N samples of arrays on the disk; nothing is in memory but what the system keeps of the files. float64 is
 /// read as float32, as networks compute; int32, int64 and uint8 stay what they are, and a bool is a uint8 of
-/// 0 or 1. Two names have a meaning: `image` of bytes [N, C, H, W] is read as float32 in [0, 1] like the
-/// pixels of every image source, and `label` [N] or [N, 1] of integers, or of float64 that are whole numbers,
-/// is read as int64 classes. Numbers that are not finite in float32 are refused: arrays of up to 1 GiB are
-/// looked through when they are opened, larger ones sample by sample as they are read.
+/// 0 or 1. Three names have a meaning: `image` of bytes [N, C, H, W] and `clip` of bytes [N, T, C, H, W] are
+/// read as float32 in [0, 1] like the pixels of every image source, and `label` [N] or [N, 1] of integers, or
+/// of float64 that are whole numbers, is read as int64 classes. Where classes are known, `mask` [N, H, W] of
+/// integers is read as int64, too, the class of each pixel. Numbers that are not finite in float32 are
+/// refused: arrays of up to 1 GiB are looked through when they are opened, larger ones sample by sample as
+/// they are read.
 class NpySource final : public Source {
  public:
   /// Throws DataError naming file, offset, expected and found where the files hold different numbers of
@@ -50,7 +53,8 @@ class NpySource final : public Source {
  private:
   std::string name_;
   std::vector<NpyField> files_;
-  std::vector<bool> labels_;          // whether each is read as classes
+  std::vector<bool> labels_;  // whether each is read as classes
+  NpyLimits limits_;
   std::vector<bool> looked_through_;  // whether each is known to be finite
   std::vector<Field> fields_;
 };

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/base/log.h"
 #include "runtime/data/bad_samples.h"
@@ -21,7 +22,7 @@ namespace dtrain {
 /// UsageError for another syntax, DataError for what is in the files (CsvTable).
 Splits open_csv(std::string_view spec, const std::filesystem::path& folder);
 
-/// Opens what stands behind "npy:": NAME=FILE[,NAME=FILE]…[,classes=N],test.NAME=FILE…|split=SHARE
+/// Opens what stands behind "npy:": NAME=FILE[,NAME=FILE]…[,classes=N][,ignore=N],test.NAME=FILE…|split=SHARE
 /// [,split-seed=N]. Samples are made of the named fields (NpySource).
 Splits open_npy(std::string_view spec, const std::filesystem::path& folder);
 
@@ -48,7 +49,8 @@ struct OpenPictureOptions {
 /// Opens what stands behind "folder:": DIR[,size=N][,resize=N][,test=DIR|split=SHARE][,split-seed=N]. Samples
 /// are the pictures of a folder of classes (open_picture_folder), image float32 [3, size, size]
 /// (PictureSource; 224 by default, from a short side of `resize`, eight sevenths of it) and label int64 [];
-/// nine in ten are trained on unless it says otherwise.
+/// nine in ten are trained on unless it says otherwise. With frames=N[,stride=N] they are clips (ClipSource;
+/// 112 by default), with mask=ENDING or masks=DIR, classes=N[,ignore=N] pictures with masks (MaskedSource).
 Splits open_folder(std::string_view spec, const std::filesystem::path& folder, const OpenPictureOptions& how);
 
 /// The pictures of "folder:DIR" or "shards:PATTERN[,label=…][,classes=N][,index=PATTERN]" as they are stored,
@@ -56,22 +58,21 @@ Splits open_folder(std::string_view spec, const std::filesystem::path& folder, c
 std::shared_ptr<const PictureFiles> open_picture_files(std::string_view dataset,
                                                        const std::filesystem::path& folder);
 
-/// Pictures to be predicted.
+/// Pictures or clips to be predicted.
 struct PicturesToPredict {
-  std::shared_ptr<const PictureFiles> files;
-  std::shared_ptr<const Source>
-      source;  ///< image and label, as folder: and shards: have them; labels mean nothing
+  /// image (or clip) and label, as folder: and shards: have them; labels mean nothing.
+  std::shared_ptr<const Source> source;
+  std::vector<std::string> places;  ///< of each sample, for people
 };
 
 /// The picture or folder of pictures `path`, or the shards of a pattern that ends in .tar, prepared as
-/// `dataset`
-/// ("folder:…" or "shards:…") prepares its own for evaluation. Throws UsageError for another dataset, and as
-/// open_picture_list() and open_shards().
+/// `dataset` ("folder:…" or "shards:…") prepares its own for evaluation; where that has clips, the clip or
+/// folder of clips. Throws UsageError for another dataset, and as open_picture_list() and open_shards().
 PicturesToPredict open_pictures_to_predict(const std::string& path, std::string_view dataset);
 
 /// Opens what stands behind "shards:": PATTERN[,size=N][,resize=N][,label=cls|json.NAME][,classes=N]
 /// [,test=PATTERN|split=SHARE][,split-seed=N]. The same of the pictures in tar archives
-/// (open_picture_shards), whose names expand_shards() tells.
+/// (open_picture_shards), whose names expand_shards() tells; with mask=ENDING, pictures with masks.
 Splits open_shards(std::string_view spec, const std::filesystem::path& folder, const OpenPictureOptions& how);
 
 }  // namespace dtrain

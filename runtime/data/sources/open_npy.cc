@@ -27,6 +27,7 @@ Request parse(SourceSpec& spec) {
   if (!spec.file().empty())
     spec.refuse("NAME=FILE first, as in npy:x=inputs.npy,y=targets.npy,split=0.9", spec.file());
   request.limits = {.classes = spec.take_integer("classes", 0, INT64_MAX, 0),
+                    .ignored = spec.take_integer("ignore", 0, INT32_MAX, NpyLimits().ignored),
                     .vocabulary = spec.take_integer("vocabulary", 0, INT32_MAX, 0)};
   request.hold_out = HoldOut::take(spec);
   for (auto& [key, value] : spec.take_rest()) {
@@ -80,7 +81,8 @@ Splits open_npy(std::string_view text, const std::filesystem::path& folder) {
   const Field* const label = find_field(train->fields(), "label");
   std::vector<NpyField> held_out = open_fields(in_order(spec, request.test, request.train), folder);
   const std::string name = fmt::format("npy test ({}, ...)", held_out.front().path);
-  const NpyLimits limits{.classes = label != nullptr ? label->values : 0,
+  const NpyLimits limits{.classes = label != nullptr ? label->values : request.limits.classes,
+                         .ignored = request.limits.ignored,
                          .vocabulary = request.limits.vocabulary};
   const auto test = std::make_shared<const NpySource>(name, std::move(held_out), limits);
   check_alike(spec, *train, *test);

@@ -1,12 +1,15 @@
-// "folder:…" and "shards:…" of --dataset.
+// "folder:…" and "shards:…" of --dataset: pictures with a class, clips, and pictures with masks.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
+#include "runtime/data/images/clips/clip_source.h"
 #include "runtime/data/images/files/picture_source.h"
+#include "runtime/data/images/masks/masked_source.h"
 #include "runtime/data/sources/open_files.h"
 #include "runtime/data/sources/source_spec.h"
 
@@ -14,22 +17,54 @@ namespace dtrain {
 namespace {
 
 constexpr int kMostPixels = 1 << 14;  // of a side
+constexpr std::int64_t kMostFrames = 1 << 14, kMostMaskClasses = 65535;
 constexpr double kDefaultShare = 0.9;
-
-/// Files, and where they are, for messages.
-struct PictureFilesAt {
-  std::string place;
-  std::shared_ptr<const PictureFiles> files;
-};
 
 /// 256 for 224, as ImageNet is evaluated.
 std::int64_t default_resize(std::int64_t size) { return (size * 8 + 6) / 7; }
 
+/// The files of one place, and what makes samples of them.
+struct SampleFiles {
+  std::string place;  ///< for messages
+  std::int64_t size = 0;
+  std::vector<std::string> classes;
+  std::function<std::shared_ptr<const Source>(std::string name, const Augmentation& augment,
+                                              std::shared_ptr<BadSamples> bad)>
+      make;
+};
+
+SampleFiles pictures_at(std::string place, const std::shared_ptr<const PictureFiles>& files,
+                        PictureOptions options) {
+  return {std::move(place), files->size(), files->classes(),
+          [=](std::string name, const Augmentation& augment, std::shared_ptr<BadSamples> bad) mutable {
+            options.augmentation = augment;
+            return std::make_shared<const PictureSource>(std::move(name), files, options, std::move(bad));
+          }};
+}
+
+SampleFiles clips_at(std::string place, const std::shared_ptr<const ClipFiles>& files, ClipOptions options) {
+  return {std::move(place), files->size(), files->classes(),
+          [=](std::string name, const Augmentation& augment, std::shared_ptr<BadSamples> bad) mutable {
+            options.picture.augmentation = augment;
+            return std::make_shared<const ClipSource>(std::move(name), files, options, std::move(bad));
+          }};
+}
+
+SampleFiles masked_at(std::string place, const std::shared_ptr<const MaskedPictures>& files,
+                      PictureOptions options, const ClassNumbers& numbers) {
+  return {std::move(place), files->size(), files->classes(),
+          [=](std::string name, const Augmentation& augment, std::shared_ptr<BadSamples> bad) mutable {
+            options.augmentation = augment;
+            return std::make_shared<const MaskedSource>(std::move(name), files, options, numbers,
+                                                        std::move(bad));
+          }};
+}
+
 // One network takes both.
-void check_classes(const SourceSpec& spec, const PictureFiles& train, const PictureFiles& test) {
-  if (train.classes() == test.classes()) return;
-  const auto& expected = train.classes();
-  const auto& found = test.classes();
+void check_classes(const SourceSpec& spec, const SampleFiles& train, const SampleFiles& test) {
+  const auto& expected = train.classes;
+  const auto& found = test.classes;
+  if (expected == found) return;
   const auto at = std::ranges::mismatch(expected, found);
   spec.refuse(fmt::format("the same classes in both folders ({} of them, {})", expected.size(),
                           at.in1 == expected.end() ? "no more" : fmt::format("among them {}", *at.in1)),
@@ -39,33 +74,30 @@ void check_classes(const SourceSpec& spec, const PictureFiles& train, const Pict
 /// Both splits of one set of files, or of one each.
 class PictureSplits {
  public:
-  PictureSplits(PictureOptions options, const OpenPictureOptions& how) : options_(options), how_(how) {}
+  explicit PictureSplits(const OpenPictureOptions& how) : how_(how) {}
 
   /// Each of `train` and `test` has its own files.
-  Splits of(const PictureFilesAt& train, const PictureFilesAt& test) const {
+  Splits of(const SampleFiles& train, const SampleFiles& test) const {
     return {source(Split::train, train, bad_of(train)), source(Split::test, test, bad_of(test))};
   }
-  Splits cut(const PictureFilesAt& files, const HoldOut& hold_out) const {
+  Splits cut(const SampleFiles& files, const HoldOut& hold_out) const {
     const auto bad = bad_of(files);
     const auto train = source(Split::train, files, bad), test = source(Split::test, files, bad);
-    SplitIndices indices = split_indices(files.files->size(), hold_out.share, hold_out.seed);
+    SplitIndices indices = split_indices(files.size, hold_out.share, hold_out.seed);
     return {std::make_shared<SubsetSource>(train->name(), train, std::move(indices.train)),
             std::make_shared<SubsetSource>(test->name(), test, std::move(indices.test))};
   }
 
  private:
-  std::shared_ptr<BadSamples> bad_of(const PictureFilesAt& at) const {
-    return std::make_shared<BadSamples>(how_.on_bad_sample, at.files->size(), how_.log);
+  std::shared_ptr<BadSamples> bad_of(const SampleFiles& files) const {
+    return std::make_shared<BadSamples>(how_.on_bad_sample, files.size, how_.log);
   }
-  std::shared_ptr<const Source> source(Split split, const PictureFilesAt& at,
+  std::shared_ptr<const Source> source(Split split, const SampleFiles& files,
                                        std::shared_ptr<BadSamples> bad) const {
-    PictureOptions options = options_;
-    options.augmentation = split == Split::train ? how_.augment : Augmentation{};
-    return std::make_shared<const PictureSource>(fmt::format("pictures {} ({})", name_of(split), at.place),
-                                                 at.files, options, std::move(bad));
+    return files.make(fmt::format("pictures {} ({})", name_of(split), files.place),
+                      split == Split::train ? how_.augment : Augmentation{}, std::move(bad));
   }
 
-  PictureOptions options_;
   OpenPictureOptions how_;
 };
 
@@ -85,8 +117,8 @@ void take_numbers(SourceSpec& spec, std::string_view name, bool above_zero, std:
   }
 }
 
-PictureOptions take_options(SourceSpec& spec) {
-  PictureOptions options;
+/// The settings of a picture, or of a frame; what is not set is as in `options`.
+PictureOptions take_options(SourceSpec& spec, PictureOptions options = {}) {
   options.size = static_cast<int>(spec.take_integer("size", 1, kMostPixels, options.size));
   options.resize =
       static_cast<int>(spec.take_integer("resize", options.size, kMostPixels, default_resize(options.size)));
@@ -95,7 +127,47 @@ PictureOptions take_options(SourceSpec& spec) {
   return options;
 }
 
-/// What the names of both kinds say.
+/// The settings of pictures with a class: those, and orientation=exif.
+PictureOptions take_class_options(SourceSpec& spec) {
+  PictureOptions options = take_options(spec);
+  if (const auto orientation = spec.take("orientation")) {
+    if (*orientation != "exif") spec.refuse("orientation=exif, or nothing", *orientation);
+    options.upright = true;
+  }
+  return options;
+}
+
+/// frames=N and stride=N: clips are asked for.
+std::optional<ClipOptions> take_clip_options(SourceSpec& spec) {
+  ClipOptions options;
+  const bool asked = spec.has("frames");
+  options.frames = static_cast<int>(spec.take_integer("frames", 1, kMostFrames, options.frames));
+  if (!asked) return std::nullopt;
+  options.stride = static_cast<int>(spec.take_integer("stride", 1, kMostFrames, options.stride));
+  return options;
+}
+
+/// mask=ENDING, and in a folder masks=DIR: pixels have classes.
+struct MaskRequest {
+  MaskNames names;
+  ClassNumbers numbers;
+};
+
+std::optional<MaskRequest> take_masks(SourceSpec& spec) {
+  const auto ending = spec.take("mask"), directory = spec.take("masks");
+  if (!ending && !directory) return std::nullopt;
+  MaskRequest request;
+  if (ending) request.names.ending = *ending;
+  if (directory) request.names.directory = *directory;
+  if (request.names.ending.empty() || request.names.ending.front() == '.')
+    spec.refuse("mask=ENDING without a dot in front, as in mask=seg.png", request.names.ending);
+  request.numbers.classes = spec.take_integer("classes", 0, kMostMaskClasses, 0);
+  if (request.numbers.classes == 0) spec.refuse("classes=N, how many classes pixels may have", "none");
+  request.numbers.ignored = spec.take_integer("ignore", 0, kMostMaskClasses, request.numbers.ignored);
+  return request;
+}
+
+/// What the names of all kinds say.
 struct PictureRequest {
   PictureOptions options;
   std::optional<std::string> test;
@@ -103,18 +175,53 @@ struct PictureRequest {
 };
 
 /// Takes what is left of `spec`; `known` lists the settings of its kind alone.
-PictureRequest take_request(SourceSpec& spec, std::string_view known) {
-  PictureRequest request{take_options(spec), spec.take("test"), HoldOut::take(spec)};
+PictureRequest take_request(SourceSpec& spec, const PictureOptions& options, std::string_view known) {
+  PictureRequest request{options, spec.take("test"), HoldOut::take(spec)};
   spec.finish(fmt::format("size=N, resize=N, mean=X, deviation=X, {}, split=SHARE or split-seed=N", known));
   if (!request.test && request.hold_out.share == 0) request.hold_out.share = kDefaultShare;
   request.hold_out.check(spec, request.test.has_value());
   return request;
 }
 
-/// Labels that nobody named are as many as the split with the larger ones says.
-void count_classes(const PictureFilesAt& train, const PictureFilesAt& test, ShardFields& fields) {
-  fields.classes =
-      static_cast<std::int64_t>(std::max(train.files->classes().size(), test.files->classes().size()));
+/// Both splits of folders that `open` makes files of.
+Splits open_folders(const SourceSpec& spec, const PictureRequest& request, const OpenPictureOptions& how,
+                    const std::function<SampleFiles(const std::string& name)>& open) {
+  const PictureSplits splits(how);
+  const SampleFiles files = open(spec.file());
+  if (!request.test) return splits.cut(files, request.hold_out);
+  const SampleFiles others = open(*request.test);
+  check_classes(spec, files, others);
+  return splits.of(files, others);
+}
+
+Splits open_clips(SourceSpec& spec, ClipOptions options, const std::filesystem::path& folder,
+                  const OpenPictureOptions& how) {
+  const PictureRequest request =
+      take_request(spec, take_options(spec, options.picture), "frames=N, stride=N, test=DIR");
+  options.picture = request.options;
+  return open_folders(spec, request, how, [&](const std::string& name) {
+    const std::string place = (folder / name).string();
+    return clips_at(place, open_clip_folder(place, {how.index_dir, how.log}), options);
+  });
+}
+
+Splits open_masks(SourceSpec& spec, const MaskRequest& masks, const std::filesystem::path& folder,
+                  const OpenPictureOptions& how) {
+  const auto test_masks = spec.take("test-masks");
+  const PictureRequest request = take_request(
+      spec, take_options(spec), "mask=ENDING, masks=DIR, classes=N, ignore=N, test=DIR, test-masks=DIR");
+  if (test_masks.has_value() != (request.test && !masks.names.directory.empty())) {
+    spec.refuse("test-masks=DIR beside masks=DIR and test=DIR, and only there",
+                test_masks ? "test-masks=" + *test_masks : "none");
+  }
+  const auto open = [&](const std::string& name) {
+    MaskNames names = masks.names;
+    if (request.test && name == *request.test && test_masks) names.directory = *test_masks;
+    if (!names.directory.empty()) names.directory = (folder / names.directory).string();
+    const std::string place = (folder / name).string();
+    return masked_at(place, open_masked_folder(place, names), request.options, masks.numbers);
+  };
+  return open_folders(spec, request, how, open);
 }
 
 }  // namespace
@@ -128,14 +235,29 @@ PicturesToPredict open_pictures_to_predict(const std::string& path, std::string_
                     path, dataset));
   }
   SourceSpec spec(kind, dataset.substr(colon + 1));
-  const PictureOptions options = take_options(spec);
-  const auto files =
-      path.ends_with(".tar")
-          ? open_picture_shards(expand_shards(path), {.label = spec.take("label").value_or("cls")})
-          : open_picture_list(path);
-  return {files,
-          std::make_shared<const PictureSource>(
-              path, files, options, std::make_shared<BadSamples>(OnBadSample::stop, files->size(), nullptr))};
+  PicturesToPredict result;
+  const auto none_bad = [](std::int64_t size) {
+    return std::make_shared<BadSamples>(OnBadSample::stop, size, nullptr);
+  };
+  if (auto clips = take_clip_options(spec)) {
+    clips->picture = take_options(spec, clips->picture);
+    const auto files = open_clip_list(path);
+    for (std::int64_t i = 0; i < files->size(); ++i) result.places.push_back(files->place(i));
+    result.source = std::make_shared<const ClipSource>(path, files, *clips, none_bad(files->size()));
+    return result;
+  }
+  const PictureOptions options = take_class_options(spec);
+  std::shared_ptr<const PictureFiles> files;
+  if (!path.ends_with(".tar")) {
+    files = open_picture_list(path);
+  } else if (const auto mask = spec.take("mask")) {
+    files = open_masked_shards(expand_shards(path), {.mask = *mask});
+  } else {
+    files = open_picture_shards(expand_shards(path), {.label = spec.take("label").value_or("cls")});
+  }
+  for (std::int64_t i = 0; i < files->size(); ++i) result.places.push_back(files->place(i));
+  result.source = std::make_shared<const PictureSource>(path, files, options, none_bad(files->size()));
+  return result;
 }
 
 std::shared_ptr<const PictureFiles> open_picture_files(std::string_view dataset,
@@ -161,39 +283,53 @@ Splits open_folder(std::string_view text, const std::filesystem::path& folder,
                    const OpenPictureOptions& how) {
   SourceSpec spec("folder", text);
   if (spec.file().empty()) spec.refuse("a folder first, as in folder:pictures,size=224", "none");
-  const PictureRequest request = take_request(spec, "test=DIR");
-  const PictureSplits splits(request.options, how);
-  const auto open = [&](const std::string& name) {
+  if (const auto clips = take_clip_options(spec)) return open_clips(spec, *clips, folder, how);
+  if (const auto masks = take_masks(spec)) return open_masks(spec, *masks, folder, how);
+  const PictureRequest request = take_request(spec, take_class_options(spec),
+                                              "orientation=exif, frames=N, mask=ENDING, masks=DIR, test=DIR");
+  return open_folders(spec, request, how, [&](const std::string& name) {
     const std::string place = (folder / name).string();
-    return PictureFilesAt{place, open_picture_folder(place, {how.index_dir, how.log})};
-  };
-  const PictureFilesAt files = open(spec.file());
-  if (!request.test) return splits.cut(files, request.hold_out);
-  const PictureFilesAt others = open(*request.test);
-  check_classes(spec, *files.files, *others.files);
-  return splits.of(files, others);
+    return pictures_at(place, open_picture_folder(place, {how.index_dir, how.log}), request.options);
+  });
 }
 
 Splits open_shards(std::string_view text, const std::filesystem::path& folder,
                    const OpenPictureOptions& how) {
   SourceSpec spec("shards", text);
   if (spec.file().empty()) spec.refuse("shards first, as in shards:s-{0000..1281}.tar,size=224", "none");
-  ShardFields fields{spec.take("label").value_or("cls"), spec.take_integer("classes", 1, INT32_MAX, 0)};
+  const std::optional<MaskRequest> masks = spec.has("mask") ? take_masks(spec) : std::nullopt;
+  ShardFields fields;
+  if (masks) {
+    if (!masks->names.directory.empty())
+      spec.refuse("no masks=DIR, as masks are in the shards", "masks=" + masks->names.directory);
+    fields.mask = masks->names.ending;
+    fields.classes = masks->numbers.classes;
+  } else {
+    fields.label = spec.take("label").value_or("cls");
+    fields.classes = spec.take_integer("classes", 1, INT32_MAX, 0);
+  }
   const auto index = spec.take("index"), test_index = spec.take("test-index");
-  const PictureRequest request =
-      take_request(spec, "label=cls|json.NAME, classes=N, index=PATTERN, test=PATTERN, test-index=PATTERN");
-  const PictureSplits splits(request.options, how);
+  const PictureRequest request = take_request(
+      spec, masks ? take_options(spec) : take_class_options(spec),
+      "orientation=exif, label=cls|json.NAME, mask=ENDING, classes=N, ignore=N, index=PATTERN, test=PATTERN, "
+      "test-index=PATTERN");
+  const PictureSplits splits(how);
   const auto open = [&](const std::string& pattern, const std::optional<std::string>& indices) {
     const std::string place = (folder / pattern).string();
     ShardFields own = fields;
     if (indices) own.indices = expand_shards((folder / *indices).string());
-    return PictureFilesAt{place, open_picture_shards(expand_shards(place), own, {how.index_dir, how.log})};
+    const IndexPlace kept{how.index_dir, how.log};
+    if (masks)
+      return masked_at(place, open_masked_shards(expand_shards(place), own, kept), request.options,
+                       masks->numbers);
+    return pictures_at(place, open_picture_shards(expand_shards(place), own, kept), request.options);
   };
-  PictureFilesAt files = open(spec.file(), index);
+  SampleFiles files = open(spec.file(), index);
   if (!request.test) return splits.cut(files, request.hold_out);
-  PictureFilesAt others = open(*request.test, test_index);
-  if (files.files->classes() != others.files->classes()) {
-    count_classes(files, others, fields);
+  SampleFiles others = open(*request.test, test_index);
+  if (files.classes != others.classes) {
+    // Labels that nobody named are as many as the split with the larger ones says.
+    fields.classes = static_cast<std::int64_t>(std::max(files.classes.size(), others.classes.size()));
     files = open(spec.file(), index);
     others = open(*request.test, test_index);
   }

@@ -64,6 +64,11 @@ SourceSpec::SourceSpec(std::string kind, std::string_view text) : kind_(std::mov
   }
 }
 
+bool SourceSpec::has(std::string_view key) const {
+  return std::any_of(settings_.begin(), settings_.end(),
+                     [&](const auto& setting) { return setting.first == key; });
+}
+
 std::optional<std::string> SourceSpec::take(std::string_view key) {
   const auto found = std::find_if(settings_.begin(), settings_.end(),
                                   [&](const auto& setting) { return setting.first == key; });

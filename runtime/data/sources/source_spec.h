@@ -22,6 +22,8 @@ class SourceSpec {
 
   /// The value without a key; empty when there is none.
   const std::string& file() const noexcept { return file_; }
+  /// Whether `key` is there and was not taken yet.
+  bool has(std::string_view key) const;
   /// The value of `key`, which then counts as known.
   std::optional<std::string> take(std::string_view key);
   /// The same for "a+b+c"; empty when it is not there.

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "runtime/base/error.h"
+#include "runtime/data/images/files/orientation.h"
 #include "runtime/data/images/files/picture_source.h"
 #include "runtime/data/images/resize.h"
 #include "runtime/data/images/transform.h"
@@ -104,6 +105,43 @@ TEST(PictureParity, PixelsOfTheWholeAndOfAPart) {
     EXPECT_EQ(crc_of(file.open()->decode({part[0], part[1], part[2], part[3]}, memory)),
               expected["part_crc32"])
         << file.path;
+  }
+}
+
+// Of one file with each orientation; recorded from Pillow's ImageOps.exif_transpose.
+TEST(PictureParity, ExifTurnsPictures) {
+#ifdef DTRAIN_TEST_WITHOUT_JPEG
+  GTEST_SKIP() << "this build has no libjpeg-turbo";
+#endif
+  const auto golden = Json::read(folder() / "orientations.json");
+  const std::string stored = test::read_file(folder() / "made/exif.jpg");
+  const std::size_t value = stored.find(std::string("\x01\x12\x00\x03\x00\x00\x00\x01\x00", 9)) + 9;
+  ASSERT_LT(value, stored.size());
+  for (int orientation = 1; orientation <= 8; ++orientation) {
+    std::string content = stored;
+    content[value] = static_cast<char>(orientation);
+    const File file("exif.jpg", content);
+    const std::span bytes(reinterpret_cast<const std::uint8_t*>(content.data()), content.size());
+    ASSERT_EQ(exif_orientation(bytes), orientation);
+    const auto open = [&] { return turned_upright(file.open(), exif_orientation(bytes)); };
+    const Json& expected = golden[static_cast<std::size_t>(orientation - 1)];
+    Picture memory, part_memory;
+    const PictureSize size = open()->size();
+    EXPECT_EQ(size.width, expected["width"]);
+    EXPECT_EQ(size.height, expected["height"]);
+    const PictureView whole = open()->decode({0, 0, size.width, size.height}, memory);
+    EXPECT_EQ(crc_of(whole), expected["crc32"]) << orientation;
+    const Region region{3, 5, size.width / 2, size.height / 3};
+    EXPECT_EQ(crc_of(open()->decode(region, part_memory)), crc_of(whole.part(region))) << orientation;
+  }
+  for (const int bad : {0, 9, 255}) {
+    std::string content = stored;
+    content[value] = static_cast<char>(bad);
+    EXPECT_EQ(exif_orientation({reinterpret_cast<const std::uint8_t*>(content.data()), content.size()}), 1);
+  }
+  for (std::size_t length = 0; length < value + 8; ++length) {  // cut short anywhere
+    const std::vector<std::uint8_t> cut(stored.begin(), stored.begin() + static_cast<std::ptrdiff_t>(length));
+    EXPECT_GE(exif_orientation(cut), 1);
   }
 }
 

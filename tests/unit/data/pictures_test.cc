@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/random.h"
 #include "runtime/data/images/contact_sheet.h"
+#include "runtime/data/images/files/orientation.h"
 #include "runtime/data/images/files/picture_source.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/sources/open_source.h"
@@ -223,6 +224,29 @@ TEST_F(Pictures, FoldersAndFilesThatMayNotBeReadAreNamed) {
   fs::permissions(folder_ / "dog", fs::perms{0711});
   EXPECT_THAT(message([&] { open("."); }),
               AllOf(HasSubstr("list the folder"), HasSubstr("dog"), HasSubstr("Permission denied")));
+}
+
+TEST_F(Pictures, AreTurnedAsExifSaysWhereThatIsAsked) {
+#ifdef DTRAIN_TEST_WITHOUT_JPEG
+  GTEST_SKIP() << "this build has no libjpeg-turbo";
+#endif
+  const std::string content =
+      test::read_file(fs::path(std::getenv("DTRAIN_PICTURES")) / "made/exif.jpg");  // on its side
+  add("a/1.jpg", content);
+  add("a/2.jpg", content);
+  const EncodedPicture encoded{{reinterpret_cast<const std::uint8_t*>(content.data()), content.size()}, "1"};
+  for (const bool upright : {false, true}) {
+    const auto source = open(upright ? ".,size=8,split=0.5,orientation=exif" : ".,size=8,split=0.5").train;
+    std::vector<float> expected(3 * 8 * 8);
+    const Dims shape{3, 8, 8};
+    KeyedGenerator generator(0, 0, 0);
+    const auto decoder = turned_upright(open_picture(encoded), upright ? 6 : 1);
+    PictureTransform(8, 10, {})(*decoder, generator,
+                                {expected.data(), DType::f32, shape, contiguous_strides(shape)});
+    EXPECT_EQ(test::image(*source, 0), expected) << upright;
+  }
+  EXPECT_THAT(message_of([&] { open(".,orientation=left"); }),
+              AllOf(HasSubstr("orientation=exif"), HasSubstr("left")));
 }
 
 TEST_F(Pictures, BothFoldersHaveTheSameClasses) {

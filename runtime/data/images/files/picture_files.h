@@ -34,22 +34,34 @@ struct IndexPlace {
   Log* log = nullptr;               ///< borrowed during the call; null: silent
 };
 
+/// Which files of a folder are listed, by their names' endings.
+enum class Listed {
+  pictures,  ///< those that ImageFolder takes
+  frames,    ///< and .npy, what clips are made of (clip_files.h)
+};
+
 /// The pictures of `directory` as torchvision.datasets.ImageFolder lists them: its folders are the classes,
 /// in the order of their names' characters; in each the files below it, at any depth, links followed, whose
 /// names end as pictures' do, by folder and name. The list is kept, and used as long as no folder has
 /// changed. Throws DataError where there is no class or one without a picture, SystemError for what cannot be
 /// listed.
 std::shared_ptr<const PictureFiles> open_picture_folder(const std::string& directory,
-                                                        const IndexPlace& index = {});
+                                                        const IndexPlace& index = {},
+                                                        Listed listed = Listed::pictures);
 
 /// Pictures of no class: the file `path`, or all below the folder of that name whose names end as pictures'
 /// do, by folder and name. Throws DataError where there is none, SystemError for what cannot be listed.
-std::shared_ptr<const PictureFiles> open_picture_list(const std::string& path);
+std::shared_ptr<const PictureFiles> open_picture_list(const std::string& path,
+                                                      Listed listed = Listed::pictures);
+
+/// Reads the file `path` as PictureFiles::read().
+EncodedPicture read_picture_file(std::string path, std::vector<std::uint8_t>& memory);
 
 /// What is read of the samples in tar shards.
 struct ShardFields {
   std::string label = "cls";  ///< "cls": a whole number in the member KEY.cls; "json.NAME": that of KEY.json
   std::int64_t classes = 0;   ///< labels are below; 0: as many as the largest label says
+  std::string mask = {};      ///< ending of the masks, "seg.png", in place of labels (open_masked_shards())
   /// Of each shard, as wds2idx writes them: only what they list is read. Empty: each archive is walked.
   std::vector<std::string> indices = {};
 };

@@ -25,8 +25,9 @@ constexpr int kMostDepth = 64;  // of folders: a link to a folder above itself h
 constexpr std::array<std::string_view, 9> kEndings = {".jpg", ".jpeg", ".png",  ".ppm", ".bmp",
                                                       ".pgm", ".tif",  ".tiff", ".webp"};
 
-bool is_named_as_picture(std::string name) {
+bool is_listed(std::string name, Listed listed) {
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (listed == Listed::frames && name.ends_with(".npy")) return true;
   return std::ranges::any_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
@@ -57,17 +58,18 @@ struct Found {
   std::vector<std::string> files;
 };
 
-void walk(const std::string& root, const std::string& path, int depth, std::vector<Found>& found,
-          std::vector<FileStamp>& stamps) {
+void walk(const std::string& root, const std::string& path, Listed listed, int depth,
+          std::vector<Found>& found, std::vector<FileStamp>& stamps) {
   if (depth > kMostDepth) {
     throw DataError(root + path, -1, fmt::format("folders nested at most {} deep", kMostDepth),
                     "more; is there a link to a folder above it?");
   }
   stamps.push_back(stamp_of(root + path));  // before it is read: what changes meanwhile shows
   Listing listing = list(root + path);
-  std::erase_if(listing.files, [](const std::string& name) { return !is_named_as_picture(name); });
+  std::erase_if(listing.files, [&](const std::string& name) { return !is_listed(name, listed); });
   if (!listing.files.empty()) found.push_back({path, std::move(listing.files)});
-  for (const std::string& folder : listing.folders) walk(root, path + "/" + folder, depth + 1, found, stamps);
+  for (const std::string& folder : listing.folders)
+    walk(root, path + "/" + folder, listed, depth + 1, found, stamps);
 }
 
 /// Throws SystemError naming `path`.
@@ -75,30 +77,15 @@ void walk(const std::string& root, const std::string& path, int depth, std::vect
   throw SystemError(std::string(call) + " " + path, errno);
 }
 
-EncodedPicture read_file(std::string name, std::vector<std::uint8_t>& memory) {
-  const UniqueFd file(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) fail("open", name);
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) fail("stat", name);
-  if (!S_ISREG(status.st_mode)) throw DataError(name, -1, "a file", "something else");
-  memory.resize(static_cast<std::size_t>(status.st_size));
-  for (std::size_t done = 0; done < memory.size();) {
-    const ssize_t count = ::read(file.get(), memory.data() + done, memory.size() - done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("read", name);
-    if (count == 0) memory.resize(done);
-    done += static_cast<std::size_t>(count);
-  }
-  return {memory, std::move(name), 0};
-}
-
 /// Paths in one piece of memory: there may be millions.
 class PictureFolder final : public PictureFiles {
  public:
-  PictureFolder(std::string directory, const IndexPlace& place) : directory_(std::move(directory)) {
+  PictureFolder(std::string directory, const IndexPlace& place, Listed listed)
+      : directory_(std::move(directory)), listed_(listed) {
     std::error_code ignored;
     const fs::path whole = fs::absolute(directory_, ignored);
-    const KeptIndex index(place.directory, "folder " + whole.string());
+    const char* const kind = listed == Listed::frames ? "frames " : "folder ";
+    const KeptIndex index(place.directory, kind + whole.string());
     if (const auto kept = index.find(); kept && take(*kept)) return;
     list_all();
     std::vector<FileStamp> stamps = std::move(stamps_);
@@ -113,7 +100,7 @@ class PictureFolder final : public PictureFiles {
   }
   std::string place(std::int64_t index) const override { return path(index); }
   EncodedPicture read(std::int64_t index, std::vector<std::uint8_t>& memory) const override {
-    return read_file(path(index), memory);
+    return read_picture_file(path(index), memory);
   }
 
  private:
@@ -127,6 +114,7 @@ class PictureFolder final : public PictureFiles {
   }
 
   std::string directory_;
+  Listed listed_;
   std::vector<std::string> classes_;
   std::vector<std::int32_t> labels_;
   std::string paths_;  ///< relative to the folder, one behind the other
@@ -167,7 +155,7 @@ void PictureFolder::add_class(std::int32_t number) {
   const std::string& name = classes_[static_cast<std::size_t>(number)];
   const std::string root = directory_ + "/" + name;
   std::vector<Found> found;
-  walk(root, "", 0, found, stamps_);
+  walk(root, "", listed_, 0, found, stamps_);
   std::ranges::sort(found, {}, &Found::path);  // as whole texts: "a b" comes before "a/b"
   const std::size_t before = labels_.size();
   for (const Found& folder : found) {
@@ -186,7 +174,7 @@ void PictureFolder::add_class(std::int32_t number) {
 /// Pictures without classes.
 class PictureList final : public PictureFiles {
  public:
-  explicit PictureList(const std::string& path) {
+  PictureList(const std::string& path, Listed listed) {
     std::error_code ignored;
     if (!fs::is_directory(path, ignored)) {
       paths_.push_back(path);
@@ -194,7 +182,7 @@ class PictureList final : public PictureFiles {
     }
     std::vector<Found> found;
     std::vector<FileStamp> stamps;
-    walk(path, "", 0, found, stamps);
+    walk(path, "", listed, 0, found, stamps);
     std::ranges::sort(found, {}, &Found::path);
     for (const Found& folder : found) {
       for (const std::string& file : folder.files) paths_.push_back(path + folder.path + "/" + file);
@@ -207,7 +195,7 @@ class PictureList final : public PictureFiles {
   std::int64_t label(std::int64_t /*index*/) const noexcept override { return 0; }
   std::string place(std::int64_t index) const override { return paths_[static_cast<std::size_t>(index)]; }
   EncodedPicture read(std::int64_t index, std::vector<std::uint8_t>& memory) const override {
-    return read_file(place(index), memory);
+    return read_picture_file(place(index), memory);
   }
 
  private:
@@ -216,13 +204,30 @@ class PictureList final : public PictureFiles {
 
 }  // namespace
 
-std::shared_ptr<const PictureFiles> open_picture_folder(const std::string& directory,
-                                                        const IndexPlace& index) {
-  return std::make_shared<const PictureFolder>(directory, index);
+EncodedPicture read_picture_file(std::string name, std::vector<std::uint8_t>& memory) {
+  const UniqueFd file(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) fail("open", name);
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) fail("stat", name);
+  if (!S_ISREG(status.st_mode)) throw DataError(name, -1, "a file", "something else");
+  memory.resize(static_cast<std::size_t>(status.st_size));
+  for (std::size_t done = 0; done < memory.size();) {
+    const ssize_t count = ::read(file.get(), memory.data() + done, memory.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail("read", name);
+    if (count == 0) memory.resize(done);
+    done += static_cast<std::size_t>(count);
+  }
+  return {memory, std::move(name), 0};
 }
 
-std::shared_ptr<const PictureFiles> open_picture_list(const std::string& path) {
-  return std::make_shared<const PictureList>(path);
+std::shared_ptr<const PictureFiles> open_picture_folder(const std::string& directory, const IndexPlace& index,
+                                                        Listed listed) {
+  return std::make_shared<const PictureFolder>(directory, index, listed);
+}
+
+std::shared_ptr<const PictureFiles> open_picture_list(const std::string& path, Listed listed) {
+  return std::make_shared<const PictureList>(path, listed);
 }
 
 }  // namespace dtrain

@@ -14,7 +14,7 @@
 #include "runtime/data/formats/tar.h"
 #include "runtime/data/formats/text.h"
 #include "runtime/data/images/files/kept_index.h"
-#include "runtime/data/images/files/picture_files.h"
+#include "runtime/data/images/files/masked_files.h"
 #include "runtime/data/images/files/wds_index.h"
 
 namespace dtrain {
@@ -30,18 +30,20 @@ struct Place {
   std::int64_t offset = 0, bytes = 0;
 };
 
+/// What shards hold.
+struct SampleList {
+  std::vector<Place> places;
+  std::vector<Place> masks = {};          ///< of each picture; empty: they have labels
+  std::vector<std::string> classes = {};  ///< that the shards name
+};
+
 /// Groups the members of one shard and adds each sample's place.
 class Grouping {
  public:
   Grouping(TarReader& archive, std::string path, std::int32_t shard, const ShardFields& fields,
-           std::vector<Place>& places, std::vector<std::string>& names)
-      : archive_(archive),
-        path_(std::move(path)),
-        fields_(fields),
-        places_(places),
-        names_(names),
-        shard_(shard) {
-    label_ending_ = fields.label.starts_with(kJson) ? "json" : fields.label;
+           SampleList& list)
+      : archive_(archive), path_(std::move(path)), fields_(fields), list_(list), shard_(shard) {
+    if (fields.mask.empty()) label_ending_ = fields.label.starts_with(kJson) ? "json" : fields.label;
   }
 
   void add(const TarMember& member) {
@@ -55,7 +57,7 @@ class Grouping {
                       fmt::format("one member {}.{}", printable(key), printable(ending)), "two");
     }
     // Now, while it is in the window.
-    if (ending == label_ending_) label_ = label_of(member);
+    if (fields_.mask.empty() && ending == label_ending_) label_ = label_of(member);
   }
 
   void finish() {
@@ -64,9 +66,14 @@ class Grouping {
         kEndings, [&](std::string_view ending) { return members_.contains(std::string(ending)); });
     const TarMember& first = members_.begin()->second;
     if (picture == kEndings.end()) lacks(first, "jpg, .jpeg, .png or .webp");
-    if (!members_.contains(label_ending_)) lacks(first, label_ending_);
+    const std::string& other = fields_.mask.empty() ? label_ending_ : fields_.mask;
+    if (!members_.contains(other)) lacks(first, other);
     const TarMember& member = members_.at(std::string(*picture));
-    places_.push_back({shard_, label_, member.offset, member.bytes});
+    list_.places.push_back({shard_, label_, member.offset, member.bytes});
+    if (!fields_.mask.empty()) {
+      const TarMember& mask = members_.at(fields_.mask);
+      list_.masks.push_back({shard_, 0, mask.offset, mask.bytes});
+    }
     members_.clear();
   }
 
@@ -103,11 +110,11 @@ class Grouping {
                       "something else");
     }
     auto names = json.get<std::vector<std::string>>();
-    if (!names_.empty() && names_ != names) {
+    if (!list_.classes.empty() && list_.classes != names) {
       throw DataError(path_, member.offset, "the names of classes that the shards before it have",
-                      fmt::format("others ({} in place of {} of them)", names.size(), names_.size()));
+                      fmt::format("others ({} in place of {} of them)", names.size(), list_.classes.size()));
     }
-    names_ = std::move(names);
+    list_.classes = std::move(names);
   }
 
   [[noreturn]] void refuse(const TarMember& member, const std::string& found) const {
@@ -122,19 +129,20 @@ class Grouping {
   TarReader& archive_;
   std::string path_;
   ShardFields fields_;
-  std::vector<Place>& places_;
-  std::vector<std::string>& names_;
+  SampleList& list_;
   std::int32_t shard_, label_ = 0;
   std::string label_ending_, key_;
   std::map<std::string, TarMember> members_;  ///< of the sample that is being put together, by ending
 };
 
-class PictureShards final : public PictureFiles {
+class PictureShards final : public MaskedPictures {
  public:
   PictureShards(std::vector<std::string> shards, const ShardFields& fields, const IndexPlace& place)
       : shards_(std::move(shards)) {
     std::vector<FileStamp> stamps;
-    std::string subject = fmt::format("shards label={}", fields.label);
+    const bool masked = !fields.mask.empty();
+    std::string subject =
+        masked ? fmt::format("shards mask={}", fields.mask) : fmt::format("shards label={}", fields.label);
     for (const std::string& shard : shards_) {
       std::error_code ignored;
       if (!std::filesystem::exists(shard, ignored))
@@ -149,32 +157,39 @@ class PictureShards final : public PictureFiles {
       subject += " index " + stamps.back().path;
     }
     const KeptIndex index(place.directory, subject);
-    if (const auto kept = index.find(); !kept || !take(*kept)) {
+    if (const auto kept = index.find(); !kept || !take(*kept, masked)) {
       walk_all(fields);
       IndexWriter writer;
-      writer.add(std::span(std::as_const(places_)));
-      writer.add(static_cast<std::int64_t>(classes_.size()));
-      for (const std::string& name : classes_) writer.add(std::string_view(name));
+      writer.add(std::span(std::as_const(list_.places)));
+      if (masked) writer.add(std::span(std::as_const(list_.masks)));
+      writer.add(static_cast<std::int64_t>(list_.classes.size()));
+      for (const std::string& name : list_.classes) writer.add(std::string_view(name));
       index.keep(stamps, writer.bytes(), place.log);
     }
     name_classes(fields.classes);
   }
 
-  std::int64_t size() const noexcept override { return static_cast<std::int64_t>(places_.size()); }
-  const std::vector<std::string>& classes() const noexcept override { return classes_; }
+  std::int64_t size() const noexcept override { return static_cast<std::int64_t>(list_.places.size()); }
+  const std::vector<std::string>& classes() const noexcept override { return list_.classes; }
   std::int64_t label(std::int64_t index) const noexcept override { return at(index).label; }
   std::string place(std::int64_t index) const override {
     return fmt::format("{}:{}", shards_[static_cast<std::size_t>(at(index).shard)], at(index).offset);
   }
-  EncodedPicture read(std::int64_t index, std::vector<std::uint8_t>& memory) const override;
+  EncodedPicture read(std::int64_t index, std::vector<std::uint8_t>& memory) const override {
+    return read(at(index), memory);
+  }
+  EncodedPicture read_mask(std::int64_t index, std::vector<std::uint8_t>& memory) const override {
+    return read(list_.masks[static_cast<std::size_t>(index)], memory);
+  }
 
  private:
-  const Place& at(std::int64_t index) const noexcept { return places_[static_cast<std::size_t>(index)]; }
+  EncodedPicture read(const Place& place, std::vector<std::uint8_t>& memory) const;
+  const Place& at(std::int64_t index) const noexcept { return list_.places[static_cast<std::size_t>(index)]; }
 
   void walk_all(const ShardFields& fields) {
     for (std::size_t i = 0; i < shards_.size(); ++i) {
       TarReader archive(shards_[i]);
-      Grouping grouping(archive, shards_[i], static_cast<std::int32_t>(i), fields, places_, classes_);
+      Grouping grouping(archive, shards_[i], static_cast<std::int32_t>(i), fields, list_);
       const auto add = [&](const TarMember& member) { grouping.add(member); };
       if (fields.indices.empty()) {
         archive.for_each(add);
@@ -183,43 +198,43 @@ class PictureShards final : public PictureFiles {
       }
       grouping.finish();  // a sample does not continue in the next shard
     }
-    if (places_.empty()) throw DataError(shards_.front(), -1, "at least one sample in the shards", "none");
+    if (list_.places.empty())
+      throw DataError(shards_.front(), -1, "at least one sample in the shards", "none");
   }
 
-  bool take(std::string_view content) {
+  bool take(std::string_view content, bool masked) {
     IndexReader reader(content);
-    places_ = reader.values<Place>();
+    list_.places = reader.values<Place>();
+    if (masked) list_.masks = reader.values<Place>();
     const std::int64_t count = reader.number();
-    for (std::int64_t i = 0; i < count && classes_.size() < content.size(); ++i)
-      classes_.emplace_back(reader.text());
-    if (reader.finished() && !places_.empty()) return true;
-    places_.clear();
-    classes_.clear();
+    for (std::int64_t i = 0; i < count && list_.classes.size() < content.size(); ++i)
+      list_.classes.emplace_back(reader.text());
+    const bool complete = !masked || list_.masks.size() == list_.places.size();
+    if (reader.finished() && complete && !list_.places.empty()) return true;
+    list_ = {};
     return false;
   }
 
   void name_classes(std::int64_t count) {
-    const Place& largest = *std::ranges::max_element(places_, {}, &Place::label);
+    const Place& largest = *std::ranges::max_element(list_.places, {}, &Place::label);
     if (count > 0 && largest.label >= count) {
       throw DataError(shards_[static_cast<std::size_t>(largest.shard)], largest.offset,
                       fmt::format("a label from 0 to {} beside the picture", count - 1),
                       std::to_string(largest.label));
     }
-    const auto named = static_cast<std::int64_t>(classes_.size());
+    const auto named = static_cast<std::int64_t>(list_.classes.size());
     if (count > 0 ? named == count : named > largest.label) return;
-    classes_.clear();  // nobody named them all
+    list_.classes.clear();  // nobody named them all
     if (count == 0) count = largest.label + 1;
-    for (std::int64_t i = 0; i < count; ++i) classes_.push_back(std::to_string(i));
+    for (std::int64_t i = 0; i < count; ++i) list_.classes.push_back(std::to_string(i));
   }
 
   std::vector<std::string> shards_;
   std::vector<UniqueFd> files_;
-  std::vector<Place> places_;
-  std::vector<std::string> classes_;  ///< while they are listed, those that the shards name
+  SampleList list_;
 };
 
-EncodedPicture PictureShards::read(std::int64_t index, std::vector<std::uint8_t>& memory) const {
-  const Place& place = at(index);
+EncodedPicture PictureShards::read(const Place& place, std::vector<std::uint8_t>& memory) const {
   const auto shard = static_cast<std::size_t>(place.shard);
   memory.resize(static_cast<std::size_t>(place.bytes));
   for (std::size_t done = 0; done < memory.size();) {
@@ -236,10 +251,8 @@ EncodedPicture PictureShards::read(std::int64_t index, std::vector<std::uint8_t>
   return {memory, shards_[shard], place.offset};
 }
 
-}  // namespace
-
-std::shared_ptr<const PictureFiles> open_picture_shards(const std::vector<std::string>& shards,
-                                                        const ShardFields& fields, const IndexPlace& index) {
+std::shared_ptr<const PictureShards> open_shards(const std::vector<std::string>& shards,
+                                                 const ShardFields& fields, const IndexPlace& index) {
   if (fields.label != "cls" && (!fields.label.starts_with(kJson) || fields.label.size() == kJson.size())) {
     throw UsageError(fmt::format("shards: expected label=cls or label=json.NAME, got \"{}\"", fields.label));
   }
@@ -249,6 +262,22 @@ std::shared_ptr<const PictureFiles> open_picture_shards(const std::vector<std::s
                                  fields.indices.size()));
   }
   return std::make_shared<const PictureShards>(shards, fields, index);
+}
+
+}  // namespace
+
+std::shared_ptr<const PictureFiles> open_picture_shards(const std::vector<std::string>& shards,
+                                                        const ShardFields& fields, const IndexPlace& index) {
+  ShardFields labelled = fields;
+  labelled.mask.clear();
+  return open_shards(shards, labelled, index);
+}
+
+std::shared_ptr<const MaskedPictures> open_masked_shards(const std::vector<std::string>& shards,
+                                                         const ShardFields& fields, const IndexPlace& index) {
+  if (fields.mask.empty())
+    throw UsageError("shards: expected the ending of the masks, as in seg.png, got none");
+  return open_shards(shards, fields, index);
 }
 
 }  // namespace dtrain

@@ -18,6 +18,7 @@ struct PictureOptions {
   int resize = 256;  ///< of the short side it is cut from where nothing is drawn
   Augmentation augmentation = {};
   PixelNumbers numbers = kImageNetNumbers;
+  bool upright = false;  ///< turned as EXIF says (turned_upright()); of pictures with a class
 };
 
 /// Samples are `image` float32 [3, size, size], normalised (PictureTransform), and `label` int64 [].
@@ -41,6 +42,7 @@ class PictureSource final : public Source {
   std::shared_ptr<BadSamples> bad_;
   PictureTransform transform_;
   PixelNumbers numbers_;
+  bool upright_;
   std::vector<Field> fields_;
 };
 
