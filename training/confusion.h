@@ -13,7 +13,8 @@ struct Mistake {
   double probability = 0;  ///< that the network gives the label
 };
 
-/// The confusion matrix, and the worst mistakes.
+/// The confusion matrix, and the worst mistakes. Of a task that labels pixels it counts pixels, and keeps no
+/// mistakes.
 struct Confusion {
   /// With more classes than this nothing is counted: the matrix would be larger than a step's gradients.
   static constexpr std::int64_t kMostClasses = 1000;

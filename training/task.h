@@ -174,7 +174,8 @@ class Task {
 
   /// Of a classifier, the one of `fields` (i64 [], its values known) that it predicts: its first output is
   /// then logits [B, values], and evaluation makes a confusion matrix and keeps the worst mistakes for the
-  /// report. By default none.
+  /// report. A field [H, W] is predicted pixel by pixel, from logits [B, values, H, W]; the matrix then
+  /// counts pixels. By default none.
   virtual const Field* predicted_field(std::span<const Field> /*fields*/) const { return nullptr; }
 
   /// Whether show() shows anything.
@@ -210,6 +211,8 @@ class Task {
                       std::span<double> sums) const;
   /// What the sums over all `samples` samples mean; `samples` of the result is set by the caller.
   virtual Evaluation evaluation(std::span<const double> sums, std::int64_t samples) const;
+  /// Adds metrics of the confusion matrix (predicted_field()) to what evaluation() found. By default none.
+  virtual void add_confusion(const Confusion& /*confusion*/, Evaluation& /*found*/) const {}
 
   // ---- metrics that are no sums: numbers of each sample, of all ranks together. By default those of a
   // classifier of two classes, whose evaluation has "auc" and "average_precision", of class 1.

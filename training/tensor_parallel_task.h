@@ -46,6 +46,9 @@ class TensorParallelTask final : public Task {
   Evaluation evaluation(std::span<const double> sums, std::int64_t samples) const override {
     return task_.evaluation(sums, samples);
   }
+  void add_confusion(const Confusion& confusion, Evaluation& found) const override {
+    task_.add_confusion(confusion, found);
+  }
   const Field* predicted_field(std::span<const Field> fields) const override {
     return task_.predicted_field(fields);
   }

@@ -9,8 +9,8 @@ namespace {
 
 // clang-format off
 constexpr OptionSpec kTaskOptions[] = {
-    {"model", "What to train", "NAME", "lenet", "model: linear, mlp, lenet, resnet18 (for small images), resnet18-imagenet, resnet34, resnet50, resnet101, resnet152 (torchvision's); transformer, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-tiny, llama-tiny, bert-base, bert-tiny, llama:config.json, or hf:DIR (a folder with config.json)"},
-    {"task", "What to train", "NAME", "", "task: classification, regression (mean squared error), language (next token) or masked-language (BERT); unset: the model's own"},
+    {"model", "What to train", "NAME", "lenet", "model: linear, mlp, lenet, resnet18 (for small images), resnet18-imagenet, resnet34, resnet50, resnet101, resnet152 (torchvision's), inception-resnet-v2, vit-small, vit-base, convnext-tiny; r3d-18 (clips); fcn-resnet50 (masks); transformer, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-tiny, llama-tiny, bert-base, bert-tiny, llama:config.json, or hf:DIR (a folder with config.json)"},
+    {"task", "What to train", "NAME", "", "task: classification, regression (mean squared error), segmentation (the class of each pixel), language (next token) or masked-language (BERT); unset: the model's own"},
     {"width", "What to train", "N", "", "transformer, gpt2-tiny: embedding dimension (d_model); unset: 64"},
     {"heads", "What to train", "N", "", "transformer, gpt2-tiny: attention heads; unset: 4"},
     {"layers", "What to train", "N", "", "transformer, gpt2-tiny: number of blocks; unset: 2"},
@@ -19,6 +19,7 @@ constexpr OptionSpec kTaskOptions[] = {
     {"label-smoothing", "What to train", "P", "0", "classification: fraction of each target that is spread evenly over all classes"},
     {"mixup", "What to train", "ALPHA", "0", "classification: mix each sample with the previous one in its batch; the weight is drawn from Beta(ALPHA, ALPHA), once per batch; 0: off"},
     {"cutmix", "What to train", "ALPHA", "0", "classification of images: paste a rectangle from the previous sample, of a size drawn from Beta(ALPHA, ALPHA); with --mixup, each batch uses one of the two; 0: off"},
+    {"zero-init-residual", "What to train", "", "", "resnet18-imagenet to resnet152: the last batch norm of each block begins at 0, as in large-batch recipes"},
     {"lora", "What to train", "SPEC", "", "language models: train only low-rank adapters, of layers q, k, v, qkv, o, gate, up or down: rank=8,alpha=16,on=q+v"},
 };
 
@@ -103,7 +104,10 @@ std::shared_ptr<const Task> task_of(const Options& options) {
     if (options.has("lora")) shape.lora = parse_lora(options.text("lora"));
   };
   const std::string task = options.has("task") ? options.text("task") : std::string(default_task(model));
-  return make_task(task, model, adjust, targets_of(options, task, is_text_model(model)));
+  const bool zero_last_norms = options.enabled("zero-init-residual");
+  if (zero_last_norms && (task != "classification" || is_text_model(model)))
+    options.refuse("zero-init-residual", "only with a residual network and --task classification");
+  return make_task(task, model, adjust, targets_of(options, task, is_text_model(model)), zero_last_norms);
 }
 
 ExitCode run_train(const Invocation& invocation) {

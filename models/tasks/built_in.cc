@@ -9,6 +9,7 @@
 #include "models/tasks/language.h"
 #include "models/tasks/masked_language.h"
 #include "models/tasks/regression.h"
+#include "models/tasks/segmentation.h"
 #include "models/tasks/text_classification.h"
 #include "models/vision/network.h"
 #include "runtime/base/error.h"
@@ -16,8 +17,8 @@
 namespace dtrain {
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames = {"classification", "regression", "language",
-                                                    "masked-language"};
+constexpr std::array<std::string_view, 5> kNames = {"classification", "regression", "segmentation",
+                                                    "language", "masked-language"};
 
 std::unique_ptr<Task> make_text_task(std::string_view task, TextModel model) {
   const bool is_bert = model.shape.family == TransformerFamily::bert;
@@ -31,6 +32,7 @@ std::unique_ptr<Task> make_text_task(std::string_view task, TextModel model) {
 }  // namespace
 
 std::string_view default_task(std::string_view model) {
+  if (labels_pixels(model)) return "segmentation";
   if (!is_text_model(model)) return "classification";
   const TextModel text = text_model(model);
   if (text.shape.family != TransformerFamily::bert) return "language";
@@ -38,7 +40,8 @@ std::string_view default_task(std::string_view model) {
 }
 
 std::unique_ptr<Task> make_task(std::string_view task, std::string_view model,
-                                const std::function<void(TextModel&)>& adjust, const SoftTargets& targets) {
+                                const std::function<void(TextModel&)>& adjust, const SoftTargets& targets,
+                                bool zero_last_norms) {
   if (is_text_model(model)) {
     TextModel text = text_model(model);
     if (adjust) adjust(text);
@@ -49,7 +52,13 @@ std::unique_ptr<Task> make_task(std::string_view task, std::string_view model,
                                  fmt::join(network_names(), ", "), fmt::join(text_model_names(), ", "),
                                  model));
   }
-  if (task == "classification") return std::make_unique<Classification>(model, targets);
+  if (labels_pixels(model) != (task == "segmentation") && std::ranges::find(kNames, task) != kNames.end()) {
+    throw UsageError(fmt::format("task: expected {} for {}, got '{}'",
+                                 labels_pixels(model) ? "segmentation" : "classification or regression",
+                                 model, task));
+  }
+  if (task == "segmentation") return std::make_unique<Segmentation>(model);
+  if (task == "classification") return std::make_unique<Classification>(model, targets, zero_last_norms);
   if (task == "regression") return std::make_unique<Regression>(model);
   if (std::ranges::find(kNames, task) != kNames.end())
     throw UsageError(

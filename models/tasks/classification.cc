@@ -4,6 +4,7 @@
 
 #include "models/tasks/count_right.h"
 #include "models/vision/network.h"
+#include "models/vision/resnet.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -17,8 +18,14 @@ std::unique_ptr<Module> Classification::build(std::span<const Field> fields, Gen
                     "numbers learns regression",
                     model_, describe(fields)));
   }
-  return make_network(model_, network_input(dtrain::input_field(*this, fields), label->values), generator,
-                      device);
+  auto network = make_network(model_, network_input(dtrain::input_field(*this, fields), label->values),
+                              generator, device);
+  if (zero_last_norms_ && zero_last_norms(*network) == 0) {
+    throw UsageError(fmt::format(
+        "{}: expected a residual network of torchvision's for norms that begin at 0, got another model",
+        model_));
+  }
+  return network;
 }
 
 std::shared_ptr<const Source> Classification::for_training(std::shared_ptr<const Source> train) const {
@@ -48,11 +55,16 @@ void Classification::add_up(const Tensors& outputs, const BatchTensors& batch, d
   const Tensor& logits = outputs.front();  // [B, classes]
   sums[0] += cross_entropy(logits, batch[kLabelField], LossReduction::sum).item();
   sums[1] += static_cast<double>(count_right(logits, batch[kLabelField]));
+  if (logits.size(1) < kTopFiveFrom) return;
+  sums[2] += static_cast<double>(count_among_first(logits, batch[kLabelField], 5));
+  sums[3] += static_cast<double>(logits.size(0));
 }
 
 Evaluation Classification::evaluation(std::span<const double> sums, std::int64_t samples) const {
   const auto count = static_cast<double>(samples);
-  return {.loss = sums[0] / count, .metrics = {{"accuracy", sums[1] / count}}};
+  Evaluation found{.loss = sums[0] / count, .metrics = {{"accuracy", sums[1] / count}}};
+  if (sums[3] > 0) found.metrics.emplace_back("top5_accuracy", sums[2] / sums[3]);
+  return found;
 }
 
 }  // namespace dtrain

@@ -15,13 +15,18 @@ struct SoftTargets {
   bool any() const noexcept { return smoothing > 0 || mixing.any(); }
 };
 
+/// From so many classes on evaluation says how often the label is among the five likeliest.
+inline constexpr std::int64_t kTopFiveFrom = 100;
+
 /// Samples need a field `label` (i64 [], with a known number of classes) beside what the network is fed, the
 /// first field that is neither `label` nor `y`: `image` [C, H, W], or a vector.
 class Classification final : public Task {
  public:
-  /// `model` as make_network; an unknown one is refused by build().
-  explicit Classification(std::string_view model, const SoftTargets& targets = {})
-      : model_(model), targets_(targets) {}
+  /// `model` as make_network; an unknown one is refused by build(), and with `zero_last_norms` one without
+  /// residual blocks (zero_last_norms()).
+  explicit Classification(std::string_view model, const SoftTargets& targets = {},
+                          bool zero_last_norms = false)
+      : model_(model), targets_(targets), zero_last_norms_(zero_last_norms) {}
 
   std::string name() const override { return model_; }
   std::unique_ptr<Module> build(std::span<const Field> fields, Generator& generator,
@@ -37,15 +42,18 @@ class Classification final : public Task {
   const Field* predicted_field(std::span<const Field> fields) const override {
     return find_field(fields, kLabelField);
   }
-  /// Sums: the loss, right guesses.
+  std::size_t sum_count() const override { return 4; }
+  /// Sums: the loss, right guesses, and of many classes (kTopFiveFrom) labels among the first five and
+  /// samples.
   void add_up(const Tensors& outputs, const BatchTensors& batch, double units,
               std::span<double> sums) const override;
-  /// Metric: "accuracy", 0 … 1.
+  /// Metrics: "accuracy", 0 … 1, and of many classes "top5_accuracy".
   Evaluation evaluation(std::span<const double> sums, std::int64_t samples) const override;
 
  private:
   std::string model_;
   SoftTargets targets_;
+  bool zero_last_norms_;
 };
 
 }  // namespace dtrain

@@ -17,10 +17,12 @@ constexpr std::array<ResNetDepth, 5> kDepths = {{{"resnet18-imagenet", {2, 2, 2,
                                                  {"resnet152", {3, 8, 36, 3}, true}}};
 
 std::shared_ptr<Conv2d> make_conv(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride,
-                                  bool bias, Generator& generator, const std::shared_ptr<Device>& device) {
+                                  bool bias, Generator& generator, const std::shared_ptr<Device>& device,
+                                  std::int64_t dilation = 1) {
   Conv2dOptions options;
   options.geometry.stride_h = options.geometry.stride_w = stride;
-  options.geometry.pad_h = options.geometry.pad_w = kernel / 2;
+  options.geometry.pad_h = options.geometry.pad_w = dilation * (kernel / 2);
+  options.geometry.dilation_h = options.geometry.dilation_w = dilation;
   options.bias = bias;
   return std::make_shared<Conv2d>(in, out, kernel, generator, device, options);
 }
@@ -100,7 +102,7 @@ Tensor ResNet18::forward(const Tensor& x) {
 }
 
 Bottleneck::Bottleneck(std::int64_t in, std::int64_t width, std::int64_t stride, Generator& generator,
-                       const std::shared_ptr<Device>& device) {
+                       const std::shared_ptr<Device>& device, std::int64_t dilation) {
   mark_block();
   const std::int64_t out = width * kExpansion;
   // PyTorch draws the shortcut first and registers it last.
@@ -110,7 +112,7 @@ Bottleneck::Bottleneck(std::int64_t in, std::int64_t width, std::int64_t stride,
   }
   conv1_ = add_module("conv1", make_conv(in, width, 1, 1, false, generator, device));
   bn1_ = add_module("bn1", std::make_shared<BatchNorm2d>(width, device));
-  conv2_ = add_module("conv2", make_conv(width, width, 3, stride, false, generator, device));
+  conv2_ = add_module("conv2", make_conv(width, width, 3, stride, false, generator, device, dilation));
   bn2_ = add_module("bn2", std::make_shared<BatchNorm2d>(width, device));
   conv3_ = add_module("conv3", make_conv(width, out, 1, 1, false, generator, device));
   bn3_ = add_module("bn3", std::make_shared<BatchNorm2d>(out, device));
@@ -145,13 +147,26 @@ Tensor PlainBlock::forward(const Tensor& x) {
   return bn2_->forward((*conv2_)(y), Activation::relu, shortcut);
 }
 
+int zero_last_norms(Module& network) {
+  int blocks = 0;
+  network.visit([&](Module& module) {
+    const bool is_bottleneck = dynamic_cast<Bottleneck*>(&module) != nullptr;
+    if (!is_bottleneck && dynamic_cast<PlainBlock*>(&module) == nullptr) return;
+    const std::string last = is_bottleneck ? "bn3" : "bn2";
+    for (const auto& [name, child] : module.children())
+      if (name == last) init::zeros_(child->own_parameters().front().second);  // its weight
+    ++blocks;
+  });
+  return blocks;
+}
+
 const ResNetDepth* resnet_depth(std::string_view name) noexcept {
   const auto found = std::ranges::find(kDepths, name, &ResNetDepth::name);
   return found == kDepths.end() ? nullptr : &*found;
 }
 
 ResNet::ResNet(const ResNetDepth& depth, const NetworkInput& input, Generator& generator,
-               const std::shared_ptr<Device>& device) {
+               const std::shared_ptr<Device>& device, LastStages last_stages) {
   Conv2dOptions stem;
   stem.geometry.stride_h = stem.geometry.stride_w = 2;
   stem.geometry.pad_h = stem.geometry.pad_w = 3;
@@ -159,13 +174,17 @@ ResNet::ResNet(const ResNetDepth& depth, const NetworkInput& input, Generator& g
   conv1_ =
       add_module("conv1", std::make_shared<Conv2d>(input.channels, kWidths[0], 7, generator, device, stem));
   bn1_ = add_module("bn1", std::make_shared<BatchNorm2d>(kWidths[0], device));
-  std::int64_t in = kWidths[0];
+  std::int64_t in = kWidths[0], dilation = 1;
   for (std::size_t i = 0; i < kWidths.size(); ++i) {
     std::vector<std::shared_ptr<Module>> blocks;
+    const bool dilates = i >= 2 && last_stages == LastStages::dilated;
+    const std::int64_t first_dilation = dilation;
+    if (dilates) dilation *= 2;
     for (int block = 0; block < depth.blocks[i]; ++block) {
-      const std::int64_t width = kWidths[i], stride = i != 0 && block == 0 ? 2 : 1;
+      const std::int64_t width = kWidths[i], stride = i != 0 && block == 0 && !dilates ? 2 : 1;
       if (depth.bottlenecks) {
-        blocks.push_back(std::make_shared<Bottleneck>(in, width, stride, generator, device));
+        blocks.push_back(std::make_shared<Bottleneck>(in, width, stride, generator, device,
+                                                      block == 0 ? first_dilation : dilation));
         in = width * Bottleneck::kExpansion;
       } else {
         blocks.push_back(std::make_shared<PlainBlock>(in, width, stride, generator, device));

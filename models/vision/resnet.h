@@ -47,8 +47,9 @@ class Bottleneck : public Module {
  public:
   static constexpr std::int64_t kExpansion = 4;
 
+  /// `dilation` is of the 3 × 3 convolution.
   Bottleneck(std::int64_t in, std::int64_t width, std::int64_t stride, Generator& generator,
-             const std::shared_ptr<Device>& device);
+             const std::shared_ptr<Device>& device, std::int64_t dilation = 1);
   Tensor forward(const Tensor& x) override;
 
  private:
@@ -82,12 +83,21 @@ struct ResNetDepth {
 /// another name.
 const ResNetDepth* resnet_depth(std::string_view name) noexcept;
 
+/// Where the last two stages look further apart in place of making images smaller, as networks that label
+/// pixels do (torchvision's replace_stride_with_dilation = [False, True, True]); bottlenecks only.
+enum class LastStages { strided, dilated };
+
+/// torchvision's zero_init_residual (Goyal et al. 2017): the last norm of each block of a torchvision network
+/// begins at 0, so that the block gives its input at first. Returns how many blocks there are; 0 in other
+/// networks.
+int zero_last_norms(Module& network);
+
 /// A 7 × 7 stem of stride 2, max pooling, four stages of blocks, the mean over places; initial weights are
 /// torchvision's too.
 class ResNet : public Module, public Chained {
  public:
   ResNet(const ResNetDepth& depth, const NetworkInput& input, Generator& generator,
-         const std::shared_ptr<Device>& device);
+         const std::shared_ptr<Device>& device, LastStages last_stages = LastStages::strided);
   Tensor forward(const Tensor& x) override;
   std::vector<LayerUnit> chain() const override;
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -31,6 +32,7 @@ double probability(std::span<const float> logits, std::size_t of, float largest)
 
 ConfusionCounter::ConfusionCounter(const Field* field, int rank, int ranks)
     : classes_(field == nullptr ? 0 : field->values),
+      shape_(field == nullptr ? Dims() : field->shape),
       rank_(static_cast<std::size_t>(rank)),
       ranks_(static_cast<std::size_t>(ranks)) {
   own_.counts.resize(table_size());
@@ -47,12 +49,18 @@ std::size_t ConfusionCounter::sum_count() const noexcept {
 void ConfusionCounter::add(const Tensor& logits, const Tensor& labels,
                            std::span<const std::int64_t> indices) {
   const auto count = static_cast<std::int64_t>(indices.size());
-  if (logits.rank() != 2 || logits.size(0) != count || logits.size(1) != classes_ || labels.rank() != 1 ||
-      labels.size(0) != count || labels.dtype() != DType::i64) {
-    throw UsageError(fmt::format("evaluation: expected logits [{}, {}] and labels int64 [{}], got {} and {}",
-                                 count, classes_, count, logits.shape().to_string(),
-                                 labels.shape().to_string()));
+  Dims expected_logits = {count, classes_}, expected_labels = {count};
+  for (const std::int64_t extent : shape_) {
+    expected_logits.push_back(extent);
+    expected_labels.push_back(extent);
   }
+  if (logits.shape() != expected_logits || labels.shape() != expected_labels ||
+      labels.dtype() != DType::i64) {
+    throw UsageError(fmt::format("evaluation: expected logits {} and labels int64 {}, got {} and {}",
+                                 expected_logits.to_string(), expected_labels.to_string(),
+                                 logits.shape().to_string(), labels.shape().to_string()));
+  }
+  if (shape_.rank() > 0) return add_pixels(logits, labels);
   const auto numbers = logits.to(DType::f32).to_vector<float>();
   const auto right = labels.to_vector<std::int64_t>();
   const auto classes = static_cast<std::size_t>(classes_);
@@ -67,6 +75,15 @@ void ConfusionCounter::add(const Tensor& logits, const Tensor& labels,
       own_.worst.push_back({indices[i], right[i], predicted, probability(row, label, *largest)});
   }
   if (own_.worst.size() > 16 * Confusion::kMostMistakes) sort_worst_first(own_.worst);
+}
+
+void ConfusionCounter::add_pixels(const Tensor& logits, const Tensor& labels) {
+  const auto predicted = argmax(logits, 1).to_vector<std::int64_t>();
+  const auto right = labels.to_vector<std::int64_t>();
+  for (std::size_t i = 0; i < right.size() && !own_.counts.empty(); ++i) {
+    if (right[i] >= 0 && right[i] < classes_)
+      ++own_.counts[static_cast<std::size_t>(right[i] * classes_ + predicted[i])];
+  }
 }
 
 void ConfusionCounter::write(std::span<double> sums) const {

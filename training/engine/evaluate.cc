@@ -87,7 +87,10 @@ class EvaluationSums {
     const std::span<const double> sums(sums_);
     Evaluation found = task_.evaluation(sums.first(counted_), static_cast<std::int64_t>(samples));
     found.samples = static_cast<std::int64_t>(samples);
-    if (confusion_.counts()) found.confusion = confusion_.read(sums.subspan(counted_ + 2));
+    if (confusion_.counts()) {
+      found.confusion = confusion_.read(sums.subspan(counted_ + 2));
+      task_.add_confusion(*found.confusion, found);
+    }
     if (width_ > 0) task_.add_kept(kept_, found);
     return found;
   }

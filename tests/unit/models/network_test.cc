@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "models/tasks/built_in.h"
+#include "runtime/nn/chain.h"
 
 #include "runtime/base/error.h"
 #include "tests/support/message_of.h"
@@ -49,6 +50,47 @@ TEST_F(Networks, LeNetFollowsTheInput) {
   const auto network =
       make_network("lenet", {.channels = 3, .height = 32, .width = 32, .classes = 7}, generator_, device_);
   EXPECT_EQ((*network)(Tensor::zeros({2, 3, 32, 32}, device_)).shape(), (Dims{2, 7}));
+}
+
+TEST_F(Networks, ResidualBlocksMayBeginAsTheirInput) {
+  const std::vector<Field> fields = {{.name = "image", .shape = {3, 32, 32}},
+                                     {.name = "label", .dtype = DType::i64, .values = 3}};
+  for (const auto& [name, norm, blocks] :
+       {std::tuple{"resnet18-imagenet", "bn2", 8}, {"resnet50", "bn3", 16}}) {
+    for (const bool zero : {false, true}) {
+      const auto network = Classification(name, {}, zero).build(fields, generator_, device_);
+      int zeros = 0;
+      for (const auto& [parameter, tensor] : network->named_parameters()) {
+        const bool is_last = parameter.ends_with(std::string(norm) + ".weight");
+        if (is_last) {
+          EXPECT_EQ(sum(tensor).item(), zero ? 0 : static_cast<double>(tensor.numel())) << parameter;
+        }
+        zeros += is_last ? 1 : 0;
+      }
+      EXPECT_EQ(zeros, blocks) << name;
+    }
+  }
+  EXPECT_THAT(message_of([&] { Classification("lenet", {}, true).build(fields, generator_, device_); }),
+              AllOf(HasSubstr("lenet"), HasSubstr("a residual network")));
+}
+
+TEST_F(Networks, ClipsAreForNetworksThatTakeThem) {
+  const NetworkInput clips = network_input({.name = "clip", .shape = {8, 3, 32, 32}}, 5);
+  EXPECT_EQ(clips.frames, 8);
+  const auto network = make_network("r3d-18", clips, generator_, device_);
+  network->eval();
+  EXPECT_EQ((*network)(Tensor::zeros({2, 8, 3, 32, 32}, device_)).shape(), (Dims{2, 5}));
+  EXPECT_EQ(through(dynamic_cast<Chained&>(*network).chain(), Tensor::ones({2, 8, 3, 32, 32}, device_))
+                .to_vector<float>(),
+            (*network)(Tensor::ones({2, 8, 3, 32, 32}, device_)).to_vector<float>());
+  EXPECT_THAT(message_of([&] { make_network("resnet18", clips, generator_, device_); }),
+              AllOf(HasSubstr("got clips"), HasSubstr("r3d-18")));
+  EXPECT_THAT(message_of([&] { make_network("r3d-18", {.channels = 3}, generator_, device_); }),
+              AllOf(HasSubstr("expected clips"), HasSubstr("got images")));
+  EXPECT_THAT(message_of([] {
+                network_input({.name = "clip", .shape = {8, 32, 32, 3}}, 5);
+              }),
+              AllOf(HasSubstr("[T, H, W, C]"), HasSubstr("transpose(0, 1, 4, 2, 3)")));
 }
 
 TEST_F(Networks, Refusals) {

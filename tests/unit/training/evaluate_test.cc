@@ -180,8 +180,9 @@ TEST(Evaluate, RanksWithoutOutputsCountNothing) {
       make_device("cpu"));
   EXPECT_EQ(calls, 3);
   ASSERT_EQ(communicator.started.size(), 1U);
-  // Loss, accuracy, samples, units; who is taken for whom; the worst mistakes of each rank.
-  EXPECT_EQ(communicator.started[0].span.count, 4U + kClasses * kClasses + 4 * Confusion::kMostMistakes);
+  // The task's sums, samples, units; who is taken for whom; the worst mistakes of each rank.
+  EXPECT_EQ(communicator.started[0].span.count,
+            task.sum_count() + 2 + kClasses * kClasses + 4 * Confusion::kMostMistakes);
 }
 
 TEST(Evaluate, MayTakeLongerThanTheOthersAreWaitedFor) {
