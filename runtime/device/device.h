@@ -45,8 +45,8 @@ class Graph {
 enum class CopyKind { device_to_device, host_to_device, device_to_host };
 
 /// One device of one process; created by `make_device`, passed to the code that needs it, outlives every
-/// tensor on it. A CPU computes for any threads, each on tensors that no other one writes; any other device for
-/// one thread at a time, but for allocate/deallocate: kernels that another thread calls meanwhile throw
+/// tensor on it. A CPU computes for any threads, each on tensors that no other one writes; any other device
+/// for one thread at a time, but for allocate/deallocate: kernels that another thread calls meanwhile throw
 /// UsageError.
 class Device {
  public:
