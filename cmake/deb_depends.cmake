@@ -15,8 +15,11 @@ function(depends_of variable)
   set(workplace "${CPACK_TOPLEVEL_DIRECTORY}/shlibdeps")  # dpkg-shlibdeps wants to stand in a source package
   file(MAKE_DIRECTORY "${workplace}/debian")
   file(WRITE "${workplace}/debian/control" "")
-  list(TRANSFORM CPACK_DTRAIN_CUDA_LIBRARY_DIRS PREPEND "-l")
-  execute_process(COMMAND "${shlibdeps}" --ignore-missing-info ${CPACK_DTRAIN_CUDA_LIBRARY_DIRS} -O ${ARGN}
+  set(folders "")  # beside the dynamic linker's
+  foreach(folder IN LISTS CPACK_DTRAIN_CUDA_LIBRARY_DIRS)
+    list(APPEND folders "-l${folder}")
+  endforeach()
+  execute_process(COMMAND "${shlibdeps}" --ignore-missing-info ${folders} -O ${ARGN}
                   WORKING_DIRECTORY "${workplace}" OUTPUT_VARIABLE found ERROR_VARIABLE problem RESULT_VARIABLE code
                   OUTPUT_STRIP_TRAILING_WHITESPACE)
   file(REMOVE_RECURSE "${workplace}")

@@ -206,7 +206,8 @@ def built_from(build, files):
 def headers_of(build, objects, root):
     """Headers from outside the tree that the compiler read for these objects."""
     headers, taken = set(), False
-    for line in run(["ninja", "-C", build, "-t", "deps"]).splitlines():
+    # -n: the build that asks may still be running, and its log is not to be written.
+    for line in run(["ninja", "-n", "-C", build, "-t", "deps"]).splitlines():
         if line and not line.startswith(" "):
             taken = line.split(":")[0] in objects
         elif taken and line.strip():
