@@ -95,7 +95,7 @@ void check_metric(const std::string& metric, const std::vector<std::string>& arg
   for (const auto& [name, value] : task->evaluation(std::vector<double>(task->sum_count(), 1), 1).metrics)
     names.push_back(name);
   if (metric.empty() || std::find(names.begin(), names.end(), metric) != names.end()) return;
-  throw UsageError(fmt::format("metric: expected one of {}, which this run reports, got {}",
+  throw UsageError(fmt::format("metric: expected one of {}, which this run can report, got {}",
                                fmt::join(names, ", "), metric));
 }
 

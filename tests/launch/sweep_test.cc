@@ -101,7 +101,8 @@ TEST_F(Sweep, BadInputIsRefusedBeforeAnythingStarts) {
               HasSubstr("./no-such-program: No such file"));
   EXPECT_THAT(
       refused(config(R"("lr": [0.1, 0.2])"), {"--metric=f1"}),
-      HasSubstr("run lr=0.1: metric: expected one of loss, accuracy, which this run reports, got f1"));
+      HasSubstr("run lr=0.1: metric: expected one of loss, accuracy, top5_accuracy, which this run can "
+                "report, got f1"));
   EXPECT_EQ(run({program("dtrain"), "sweep"}).exit_code, 2);
 }
 
