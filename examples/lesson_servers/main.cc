@@ -14,7 +14,6 @@ constexpr int kWorkers = 2;
 constexpr auto kPatience = std::chrono::seconds(30);
 
 void work(int worker, const std::string& address) {
-  const DefaultDevice own(make_device("cpu"));  // a device computes for one thread
   const auto soon = [] { return Deadline::after(kPatience); };
   KeyValueStore store(std::vector{address}, {.worker = worker}, soon());
   manual_seed(static_cast<std::uint64_t>(worker));

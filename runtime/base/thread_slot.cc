@@ -38,6 +38,11 @@ int take_slot() {
 
 int thread_slot() noexcept { return current; }
 
+int lasting_thread_slot() {
+  if (current == 0) static thread_local const ThreadSlotScope slot;
+  return current;
+}
+
 ThreadSlotScope::ThreadSlotScope() : before_(current), slot_(take_slot()) { current = slot_; }
 
 ThreadSlotScope::~ThreadSlotScope() {

@@ -20,4 +20,8 @@ class ThreadSlotScope {
   int before_, slot_;
 };
 
+/// Gives this thread a slot until it ends, if it has none. For a thread that meets a device which another one
+/// uses already.
+int lasting_thread_slot();
+
 }  // namespace dtrain

@@ -1,5 +1,6 @@
 #include "runtime/device/cpu/cpu_device.h"
 
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -51,9 +52,13 @@ class CpuDevice final : public Device {
   Stream& compute_stream() noexcept override { return stream_; }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
+  /// The first thread without a slot has a table of its own; others have those of their slots.
   Kernels& kernels() noexcept override {
-    const int slot = thread_slot();
-    return slot == 0 ? kernels_ : kernels_of(slot);
+    static thread_local const char thread = 0;  // its address stands for the thread
+    if (thread_slot() != 0) return kernels_of(thread_slot());
+    const void* first = first_thread_.load(std::memory_order_relaxed);
+    if (first == nullptr && first_thread_.compare_exchange_strong(first, &thread)) first = &thread;
+    return first == &thread ? kernels_ : kernels_of(lasting_thread_slot());
   }
 
   bool has_graphs() const noexcept override { return false; }
@@ -78,6 +83,7 @@ class CpuDevice final : public Device {
   Allocator pinned_;
   CpuStream stream_;
   CheckedKernels<CpuKernels> kernels_;
+  std::atomic<const void*> first_thread_ = nullptr;
   std::mutex slots_mutex_;
   std::vector<std::unique_ptr<Kernels>> of_slots_;  ///< of thread slots from 1 on, as they are first used
 };

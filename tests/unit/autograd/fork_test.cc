@@ -15,6 +15,7 @@
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
 #include "runtime/base/thread_slot.h"
+#include "runtime/tensor/defaults.h"
 #include "tests/support/message_of.h"
 
 namespace dtrain {
@@ -170,6 +171,32 @@ TEST_F(ForkTest, CarriesGradModeAndAutocast) {
       2);
   EXPECT_GT(slot, 0);
   EXPECT_EQ(thread_slot(), 0);
+}
+
+// Threads of one's own: each computes on the default device as if it were alone.
+TEST(Threads, ComputeSideBySideOnOneCpu) {
+  const auto train = [](std::uint64_t seed) {
+    Generator generator(seed);
+    Tensor x = Tensor::empty({64, 96}, default_device());
+    x.fill_normal(generator);
+    Tensor w = Tensor::empty({96, 80}, default_device());
+    w.fill_normal(generator, 0, 0.1);
+    w.set_requires_grad(true);
+    for (int step = 0; step < 200; ++step) {
+      w.zero_grad();
+      const Tensor loss = mean(square(gelu(matmul(x, w))));
+      loss.backward();
+      const NoGrad no_grad;
+      w.copy_from(sub(w, mul(w.grad(), 0.1)));
+    }
+    return w.to_vector<float>();
+  };
+  std::vector<std::vector<float>> alone, together(3);
+  for (std::uint64_t i = 0; i < 3; ++i) alone.push_back(train(i));
+  std::vector<std::thread> threads;
+  for (std::uint64_t i = 0; i < 3; ++i) threads.emplace_back([&, i] { together[i] = train(i); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(together, alone);
 }
 
 TEST_F(ForkTest, ErrorsComeOutOfWaitAndOfBackward) {

@@ -2,13 +2,17 @@
 // arguments, under its own name.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/device/checked_kernels.h"
 #include "runtime/device/timed_kernels.h"
+#include "tests/support/message_of.h"
 #include "tests/support/tape_device.h"
 
 namespace dtrain {
@@ -42,7 +46,7 @@ static_assert(!hands_on("(const View& in, const View& out)", "(in)"));
 #include "runtime/device/kernels.def"
 
 /// Computes nothing, but remembers what was called.
-class NamingKernels final : public Kernels {
+class NamingKernels : public Kernels {
  public:
   std::vector<std::string> called;
 
@@ -130,6 +134,32 @@ TEST(KernelsDef, ArgumentsAreCheckedBeforeAnyKernelRuns) {
   // These two have nothing that could not fit.
   EXPECT_EQ(checked.inner().called, (std::vector<std::string>{"fill", "update_loss_scale"}));
   EXPECT_EQ(refused.size() + 2, all_kernels().size());
+}
+
+/// Whose fill() is called while another thread fills.
+class CalledBackKernels : public NamingKernels {
+ public:
+  void fill(const View& out, double value) override {
+    if (meanwhile) std::exchange(meanwhile, nullptr)();
+    NamingKernels::fill(out, value);
+  }
+  std::function<void()> meanwhile;
+};
+
+TEST(KernelsDef, ATableIsForOneThreadAtATime) {
+  CalledBackKernels* inner = nullptr;
+  CheckedKernels<CalledBackKernels> checked;
+  inner = const_cast<CalledBackKernels*>(&checked.inner());
+  std::string said;
+  inner->meanwhile = [&] {
+    std::thread other([&] { said = test::message_of([&] { checked.fill(some<View>(), 1); }); });
+    other.join();
+    checked.fill(some<View>(), 1);  // the same thread may
+  };
+  checked.fill(some<View>(), 1);
+  EXPECT_NE(said.find("kernel fill: expected one thread at a time on a device"), std::string::npos) << said;
+  EXPECT_EQ(inner->called.size(), 2U);
+  std::thread([&] { EXPECT_NO_THROW(checked.fill(some<View>(), 1)); }).join();  // one after the other
 }
 
 TEST(KernelsDef, ATapeKeepsEveryKernelUntilItIsPlayed) {
