@@ -74,8 +74,8 @@ constexpr std::string_view kFish =
     R"(# fish completion of dtrain and dtrain-launch, by `dtrain completion fish`.
 function __dtrain_candidates
     set -l words (commandline -opc) (commandline -ct)
-    set -l program (command -s -- $words[1])
-    (dirname $program)/dtrain completion candidates -- $words 2>/dev/null | string match -v -- :files
+    set -l dtrain (dirname (command -s -- $words[1]))/dtrain
+    $dtrain completion candidates -- $words 2>/dev/null | string match -v -- :files
 end
 complete -c dtrain -a '(__dtrain_candidates)'
 complete -c dtrain-launch -a '(__dtrain_candidates)'
