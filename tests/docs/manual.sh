@@ -44,7 +44,9 @@ zsh_script=$work/manual/zsh/site-functions/_dtrain
 head -1 "$zsh_script" | grep -q '^#compdef dtrain dtrain-launch$' || fault "zsh: expected #compdef in the first line"
 if command -v zsh >/dev/null; then zsh -n "$zsh_script" || fault "zsh: cannot read its script"; fi
 if command -v fish >/dev/null; then
-  fish --no-execute "$work/manual/fish/vendor_completions.d/dtrain.fish" || fault "fish: cannot read its script"
+  fish_script=$work/manual/fish/vendor_completions.d/dtrain.fish
+  PATH=$bin:$PATH fish --no-config -c "source $fish_script; complete -C 'dtrain trai'" | grep -q '^train' ||
+    fault "fish: expected train for 'dtrain trai'"
 fi
 
 # completed WORD...: what bash offers for the last word; bash itself cuts words at '='.
