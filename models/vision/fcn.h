@@ -14,8 +14,8 @@ namespace dtrain {
 
 /// torchvision.models.segmentation.fcn_resnet50 ("fcn-resnet50") without its auxiliary classifier: ResNet-50
 /// whose last two stages are dilated ("backbone"), and a head of two convolutions with dropout between
-/// ("classifier"), interpolated to the images' size. Images [N, channels, H, W] → logits [N, classes, H, W].
-/// Initial weights are torchvision's.
+/// ("classifier"), interpolated to the size it was built for. Images [N, channels, H, W] → logits [N,
+/// classes, input.height, input.width]. Initial weights are torchvision's.
 class FcnResNet50 : public Module, public Chained {
  public:
   FcnResNet50(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device);
