@@ -12,13 +12,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;  // one that may not be looked at is none for us
+  return fs::is_directory(path, ignored);
+}
+
 /// The folders in `folder`, by name; none where it is not there.
 std::vector<fs::path> folders_in(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    std::error_code ignored;
-    if (entry->is_directory(ignored)) found.push_back(entry->path());
+    if (is_folder(entry->path())) found.push_back(entry->path());
   }
   std::ranges::sort(found);
   return found;
@@ -37,7 +41,7 @@ void add_wheels(const fs::path& prefix, std::vector<fs::path>& folders) {
   for (const fs::path& python : pythons) {
     for (const char* const packages : {"site-packages", "dist-packages"}) {
       for (const fs::path& wheel : folders_in(python / packages / "nvidia")) {
-        if (fs::is_directory(wheel / "lib")) folders.push_back(wheel / "lib");
+        if (is_folder(wheel / "lib")) folders.push_back(wheel / "lib");
       }
     }
   }
@@ -45,7 +49,7 @@ void add_wheels(const fs::path& prefix, std::vector<fs::path>& folders) {
 
 void add_toolkit(const fs::path& toolkit, std::vector<fs::path>& folders) {
   for (const char* const folder : {"lib64", "lib"}) {
-    if (fs::is_directory(toolkit / folder)) folders.push_back(toolkit / folder);
+    if (is_folder(toolkit / folder)) folders.push_back(toolkit / folder);
   }
 }
 
