@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "operations"))  # reference.py has the iteration in float32
+
 STEPS, LR, SAMPLES = 20, 0.005, 64
 
 
@@ -39,9 +41,10 @@ def train(folder, name, lr, steps):
 def train_in_torch(weights, x, y, rounds):
     import torch
     from torch.optim import _muon
+    from reference import orthogonalized
     original = _muon._zeropower_via_newtonschulz
     if not rounds:
-        _muon._zeropower_via_newtonschulz = in_float32
+        _muon._zeropower_via_newtonschulz = orthogonalized
     w = {name: weights[name].clone().requires_grad_() for name in weights}
     vectors = [w[f"fc{i}.bias"] for i in (1, 2, 3)]
     muon = torch.optim.Muon([w["fc1.weight"], w["fc2.weight"]], lr=LR, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
@@ -59,17 +62,6 @@ def train_in_torch(weights, x, y, rounds):
         losses.append(loss.item())
     _muon._zeropower_via_newtonschulz = original
     return losses, w
-
-
-def in_float32(grad, coefficients, steps, eps):
-    """torch.optim.Muon's iteration, without the rounding to bfloat16."""
-    a, b, c = coefficients
-    x = grad.T if grad.size(0) > grad.size(1) else grad
-    x = x / x.norm().clamp(min=eps)
-    for _ in range(steps):
-        gram = x @ x.T
-        x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.T if grad.size(0) > grad.size(1) else x
 
 
 def compare():

@@ -74,18 +74,23 @@ void expect_logits(const Tensor& logits, const Json& expected, double tolerance)
                              << " from itself";
 }
 
+/// The network that `expected` is of, from seed 0.
+std::unique_ptr<Module> network_of(const Json& expected, const std::shared_ptr<Device>& device) {
+  const std::string name = expected["model"];
+  const std::int64_t size = expected["size"], frames = expected["frames"];
+  Generator generator(0);
+  return make_network(name, {.channels = 3, .height = size, .width = size, .classes = 7, .frames = frames},
+                      generator, device);
+}
+
 TEST(VisionNetworks, AreTheirsWithAnyWeights) {
   const auto device = make_device("cpu");
   const std::string folder = std::getenv("DTRAIN_VISION_GOLDEN");
   const Json golden = Json::read(folder + "/networks.json");
   for (const Json& expected : golden["networks"]) {
-    const std::string name = expected["model"];
-    SCOPED_TRACE(name);
+    SCOPED_TRACE(expected["model"].get<std::string>());
     const std::int64_t size = expected["size"], frames = expected["frames"];
-    Generator generator(0);
-    const auto network =
-        make_network(name, {.channels = 3, .height = size, .width = size, .classes = 7, .frames = frames},
-                     generator, device);
+    const auto network = network_of(expected, device);
     std::string shapes;
     for (const auto& [tensor, value] : network->state_dict())
       shapes += tensor + " " + value.shape().to_string() + "\n";
@@ -110,13 +115,9 @@ TEST(VisionNetworks, AreTheirsFromTheSeedToTheLogits) {
   const auto device = make_device("cpu");
   const Json golden = Json::read(std::string(std::getenv("DTRAIN_VISION_GOLDEN")) + "/networks.json");
   for (const Json& expected : golden["seeded"]) {
-    const std::string name = expected["model"];
-    SCOPED_TRACE(name);
+    SCOPED_TRACE(expected["model"].get<std::string>());
     const std::int64_t size = expected["size"], frames = expected["frames"];
-    Generator generator(0);
-    const auto network =
-        make_network(name, {.channels = 3, .height = size, .width = size, .classes = 7, .frames = frames},
-                     generator, device);
+    const auto network = network_of(expected, device);
     const NoGrad no_grad;
     const Tensor images = images_for(frames, size, device);
     (*network)(images);
