@@ -10,7 +10,7 @@ option(DTRAIN_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(DTRAIN_BUILD_BENCHMARKS "Build the benchmarks in tests/bench" OFF)
 option(DTRAIN_WERROR "Treat compiler warnings as errors" OFF)
 option(DTRAIN_PACKAGE_BUILD
-       "Build for packages: the same files from any folder, and a bill of materials; see docs/decisions/084" ${SKBUILD})
+       "Build for packages: the same files from any folder, and a bill of materials; see docs/decisions/084" OFF)
 set(DTRAIN_SANITIZE "" CACHE STRING "Sanitizers for every target: address,undefined or thread")
 
 foreach(feature CUDA NCCL CUDNN MPI GLOO ONEDNN OPENMP LIBEVENT PCRE2 UTF8PROC JPEG PNG WEBP)
