@@ -127,7 +127,7 @@ int launch(const ParsedCommand& line, Environment environment, std::span<char> t
   about.host = job.placement.host;
   about.version = DTRAIN_VERSION;
   about.program = job.program.argv;
-  JobControl control(std::move(about), job.options, environment, console);
+  JobControl control(std::move(about), job.options);
   job.control = &control;
   job.environment = std::move(environment);
   job.version = DTRAIN_VERSION;

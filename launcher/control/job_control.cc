@@ -30,12 +30,13 @@ bool is_ready(int fd) {
 
 }  // namespace
 
-JobControl::JobControl(JobStatus about, const LaunchOptions& options, const Environment& environment,
-                       Console& console)
-    : about_(std::move(about)) {
+JobControl::JobControl(JobStatus about, const LaunchOptions& options) : about_(std::move(about)) {
   about_.pid = ::getpid();
   about_.max_restarts = options.max_restarts;
   about_.started_ns = std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+void JobControl::listen(const LaunchOptions& options, const Environment& environment, Console& console) {
   if (!options.metrics_listen.empty()) listen_for_metrics(options, console);
   open_socket(environment, console);
 }

@@ -39,12 +39,16 @@ class RunningWorkers {
 
 class JobControl {
  public:
-  /// `about`: what is known before workers run. Opens the sockets; where this user has no folder for one,
-  /// `console` says so. Throws UsageError for a --metrics-listen that cannot be meant or is taken.
-  JobControl(JobStatus about, const LaunchOptions& options, const Environment& environment, Console& console);
+  /// `about`: what is known before workers run.
+  JobControl(JobStatus about, const LaunchOptions& options);
   ~JobControl();
   JobControl(const JobControl&) = delete;
   JobControl& operator=(const JobControl&) = delete;
+
+  /// Opens the sockets, whose names go with this: signals that would end the process are to be blocked by
+  /// then. Where this user has no folder for one, `console` says so. Throws UsageError for a --metrics-listen
+  /// that cannot be meant or is taken.
+  void listen(const LaunchOptions& options, const Environment& environment, Console& console);
 
   /// Readable when serve() has something to do.
   int fd() const noexcept { return server_.fd(); }

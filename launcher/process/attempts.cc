@@ -81,13 +81,12 @@ MasterPort MasterPorts::settle(const std::string& address, std::uint16_t port) {
 }
 
 Attempts::Attempts(const Job& job, Console& console)
-    : job_(job),
-      console_(console),
-      signals_(job.options.stop_signals),
-      scratch_(find_scratch()),
-      log_root_(find_log_root()) {
+    : job_(job), console_(console), signals_(job.options.stop_signals) {
   raise_descriptor_limit(count_workers(job.options, job.hardware) + job.options.servers,
                          job.options.agent_store);
+  job.control->listen(job.options, job.environment, console);
+  log_root_ = find_log_root();
+  scratch_ = find_scratch();  // last: nothing that throws comes after it
   for (const std::string& trouble : trouble_with_ending()) console.complain(trouble);
 }
 

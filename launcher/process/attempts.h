@@ -44,7 +44,8 @@ class MasterPorts {
 
 class Attempts {
  public:
-  /// Blocks the signals that it handles, raises the limit on open files, makes folders.
+  /// Blocks the signals that it handles, raises the limit on open files, has the job's control listen, makes
+  /// folders: in this order, so that a signal leaves neither sockets nor folders behind.
   /// `job` and `console` must outlive it. Throws UsageError and SystemError.
   Attempts(const Job& job, Console& console);
   ~Attempts();

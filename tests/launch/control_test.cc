@@ -322,6 +322,17 @@ TEST_F(Control, MetricsOnAUnixSocketOrAPortOfTheSystemsChoice) {
   job->signal(SIGTERM);
   job->wait();
   EXPECT_FALSE(fs::exists(path));
+  // As soon as it is there, too, with the job's own socket.
+  for (int round = 0; round < 10; ++round) {
+    const auto early =
+        start({"--metrics-listen", "unix:" + path.string(), "--nproc_per_node=1", "sleep", "600"});
+    const Deadline deadline = Deadline::after(seconds(60));
+    while (!fs::exists(path) && !deadline.expired()) {
+    }
+    early->signal(SIGTERM);
+    EXPECT_EQ(early->wait(), 128 + SIGTERM) << early->err();
+    ASSERT_FALSE(fs::exists(path)) << "in round " << round;
+  }
   const auto free = start({"--metrics-listen", "localhost:0", "--nproc_per_node=1", "sleep", "600"});
   ASSERT_TRUE(eventually([&] { return free->err().find("/metrics\n") != std::string::npos; })) << free->err();
   const std::string said = free->err();
