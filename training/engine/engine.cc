@@ -85,7 +85,7 @@ class Engine::StepPasses final : public MicroBatches {
 
   void losses_done() override {
     if (!engine_.runs_ahead() && exchange_ == Exchange::all && is_last_phase())
-      engine_.reports_->send(plan_.stop, plan_.save, *engine_.guard_);
+      engine_.reports_->send(plan_.report.stop, plan_.report.save, *engine_.guard_);
   }
 
   // On the CPU the loss is known before the update, which then need not happen.
@@ -226,7 +226,7 @@ void Engine::step(const StepPlan& plan, const BatchSupply& supply) {
     run(plan, passes, Exchange::all);
     kept = passes.take_kept();
   }
-  if (runs_ahead()) reports_->send(plan.stop, plan.save, *guard_);
+  if (runs_ahead()) reports_->send(plan.report.stop, plan.report.save, *guard_);
   reports_->post(plan.report, *guard_, scaler_, std::move(kept));
   options_.timer.clock->lap(Phase::optimizer);
 }

@@ -57,8 +57,6 @@ struct StepPlan {
   StepReport report;       ///< as it is queued
   std::size_t passes = 1;  ///< of this rank
   bool full = true;        ///< its batches have the shapes that most steps have, so that it may be recorded
-  bool stop = false;       ///< this rank was told to stop after this step
-  bool save = false;       ///< this rank asks for a checkpoint after it
 };
 
 /// Where a step's batches come from, one a pass.

@@ -126,6 +126,7 @@ StepReport StepReports::take(const Deadline& deadline) {
   report.record.loss_scale = values[kScale];
   report.record.skipped_steps = static_cast<std::int64_t>(values[kSkipped]);
   report.stop = values[kStop] > 0;
+  report.save_asked_elsewhere = values[kSave] > 0 && !report.save;
   report.save = values[kSave] > 0;
   report.overflowed = values[kOverflow] != 0;
   report.corrupted = values[kCorrupted] != 0;

@@ -25,11 +25,14 @@ struct StepReport {
   std::int64_t samples = 0;  ///< over all ranks
   bool ends_epoch = false;   ///< the epoch's last step
 
+  // ---- queued: of this rank; taken: of any rank
+  bool stop = false;  ///< it was told to stop
+  bool save = false;  ///< it asks for a checkpoint
+
   // ---- when it is taken
-  bool stop = false;        ///< some rank was told to stop
-  bool save = false;        ///< some rank asks for a checkpoint
-  bool overflowed = false;  ///< a gradient was not finite
-  bool corrupted = false;   ///< an earlier update of some rank wrote numbers that are not finite
+  bool save_asked_elsewhere = false;  ///< a rank asks for a checkpoint, and this one does not
+  bool overflowed = false;            ///< a gradient was not finite
+  bool corrupted = false;             ///< an earlier update of some rank wrote numbers that are not finite
 };
 
 /// A step: begin(), add() for each pass, send(), post(); take() gives the reports in the order of the steps.

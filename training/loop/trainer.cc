@@ -272,12 +272,12 @@ void Trainer::step() {
                             .epoch = progress_.epoch,
                             .lr = schedule_.set(env_.strategy.optimizers(), progress_)},
                  .samples = data_.sampler().samples_at(progress_.position),
-                 .ends_epoch = next >= data_.train().size()},
+                 .ends_epoch = next >= data_.train().size(),
+                 .stop = env_.stop_signal.received() != 0,
+                 .save = env_.stop_signal.take_save_request() ||
+                         (!env_.strategy.sync_state_alters_steps() && checkpoints_.saver().wants_save())},
       .passes = data_.passes_at(progress_.position),
-      .full = data_.full_at(progress_.position),
-      .stop = env_.stop_signal.received() != 0,
-      .save = env_.stop_signal.take_save_request() ||
-              (!env_.strategy.sync_state_alters_steps() && checkpoints_.saver().wants_save())};
+      .full = data_.full_at(progress_.position)};
   engine_.step(plan, [this] {
     const SpanScope waiting(env_.tracer.spans(), "wait for batch", "phase");
     Batch batch = data_.next(deadline());
@@ -299,6 +299,7 @@ void Trainer::take_reports(std::size_t left) {
     }
     stop_requested_ = stop_requested_ || report.stop;
     save_requested_ = save_requested_ || report.save;
+    if (report.save_asked_elsewhere) env_.stop_signal.answer_save_request();
     logger_.step(report, progress_);
   }
 }
@@ -324,8 +325,7 @@ void Trainer::compare_replicas() {
   env_.clock.lap(Phase::other);
 }
 
-// Replicas differ: all ranks take over the newest state that was agreed on. Throws `why` where there is none,
-// or where the run went back to it before.
+// All ranks take over the newest state they agreed on. Throws `why` if there is none or it was taken before.
 void Trainer::go_back(const ReplicaError& why) {
   take_reports(0);
   if (is_root()) env_.log.write(LogLevel::warning, why.what());

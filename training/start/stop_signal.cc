@@ -13,13 +13,13 @@
 namespace dtrain {
 namespace {
 
-// Slurm signals every process of a step, so a worker gets its own copy and the one that its launcher passes
-// on.
-constexpr auto kCopiesWithin = std::chrono::milliseconds(500);
+constexpr auto kRelaxed = std::memory_order_relaxed;
 
 }  // namespace
 
-StopSignal::StopSignal() {
+// Slurm signals every process of a step, so a worker gets its own copy and the one that its launcher passes
+// on.
+StopSignal::StopSignal(Duration copies) : copies_(copies) {
   ::sigemptyset(&signals_);
   for (const int signal : {SIGTERM, SIGINT, SIGUSR2}) ::sigaddset(&signals_, signal);
   sigset_t taken = signals_;
@@ -38,6 +38,11 @@ StopSignal::~StopSignal() {
   watcher_.join();
 }
 
+void StopSignal::answer_save_request() const noexcept {
+  copy_until_.store(steady_clock().now() + copies_, kRelaxed);
+  if (save_asked_.exchange(false, kRelaxed)) copy_until_.store(TimePoint::min(), kRelaxed);
+}
+
 void StopSignal::watch() noexcept {
   pollfd wanted[] = {{signal_fd_.get(), POLLIN, 0}, {end_fd_.get(), POLLIN, 0}};
   Deadline copies = Deadline::never();  // until then more signals are copies of the first
@@ -53,16 +58,16 @@ void StopSignal::watch() noexcept {
     signalfd_siginfo info{};
     if (::read(signal_fd_.get(), &info, sizeof info) != sizeof info) continue;
     if (info.ssi_signo == SIGUSR1) {
-      save_asked_.store(true, std::memory_order_relaxed);
+      if (copy_until_.exchange(TimePoint::min(), kRelaxed) < steady_clock().now())
+        save_asked_.store(true, kRelaxed);
       continue;
     }
     // A launcher tells all workers. Of anybody else's signal the others may not know, who then wait for this
     // one.
     const bool all_are_told = static_cast<pid_t>(info.ssi_pid) == ::getppid();
-    if (all_are_told && !deferred_.load(std::memory_order_relaxed))
-      ::_exit(static_cast<int>(ExitCode::requeue));
-    if (received_.exchange(static_cast<int>(info.ssi_signo), std::memory_order_relaxed) == 0)
-      copies = Deadline::after(kCopiesWithin);
+    if (all_are_told && !deferred_.load(kRelaxed)) ::_exit(static_cast<int>(ExitCode::requeue));
+    if (received_.exchange(static_cast<int>(info.ssi_signo), kRelaxed) == 0)
+      copies = Deadline::after(copies_);
   }
 }
 
