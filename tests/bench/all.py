@@ -16,6 +16,7 @@ row became slower when its median ratio fell by more than a tenth and every roun
 """
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -67,7 +68,10 @@ def measure(rounds, wanted, folder):
                 continue
             print(f"round {number + 1} of {rounds}: {one.name}", file=sys.stderr, flush=True)
             for side, value in one.measure(number, folder).items():
-                found[one.name]["sides"].setdefault(side, []).append(value)
+                if math.isnan(value):
+                    left_out[f"{one.name}, {side}, round {number + 1}"] = "it hung"
+                else:
+                    found[one.name]["sides"].setdefault(side, []).append(value)
     return list(found.values()), left_out
 
 

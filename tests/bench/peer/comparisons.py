@@ -51,19 +51,22 @@ class Comparison:
 # ---- processes
 
 
-def milliseconds(command, tries=1):
-    """Of a command that must end within a minute; one that is known to hang at times gets more tries, each named."""
-    begin = time.monotonic()
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60)
-    except subprocess.TimeoutExpired:
-        print(f"{' '.join(command)}: expected an end within 60 s, ended it", file=sys.stderr)
-        if tries > 1:
-            return milliseconds(command, tries - 1)
+def milliseconds(command, hangs_at_times=False):
+    """Of a command that must end within a minute; one that is known to hang at times gets two more tries, each named, and
+    is NaN when it hangs every time."""
+    for _ in range(3 if hangs_at_times else 1):
+        begin, limit = time.monotonic(), 20 if hangs_at_times else 60
+        try:
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=limit)
+        except subprocess.TimeoutExpired:
+            print(f"{' '.join(command)}: expected an end within {limit} s, ended it", file=sys.stderr)
+            continue
+        if done.returncode != 0:
+            raise SystemExit(f"{' '.join(command)}\nended with code {done.returncode}:\n{done.stderr.decode(errors='replace')[-2000:]}")
+        return 1e3 * (time.monotonic() - begin)
+    if not hangs_at_times:
         raise SystemExit(1)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)}\nended with code {done.returncode}:\n{done.stderr.decode(errors='replace')[-2000:]}")
-    return 1e3 * (time.monotonic() - begin)
+    return math.nan
 
 
 def start(workers):
@@ -77,7 +80,7 @@ def start(workers):
             commands["torchrun"] = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python",
                                     f"--nproc_per_node={workers}", "/bin/true"]
         # mpirun has been seen to hang with 64 workers and more.
-        return {side: lambda side=side, command=command: milliseconds(command, 3 if side == "mpirun" else 1)
+        return {side: lambda side=side, command=command: milliseconds(command, hangs_at_times=side == "mpirun")
                 for side, command in commands.items()}
     return Comparison(f"start and end of {workers} processes", "ms", sides)
 
