@@ -180,17 +180,30 @@ void ProgressLine::message(const std::string& text) {
 
 void ProgressLine::result(const std::string& text) {
   const TimePoint now = clock_->now();
-  if (result_at_ && now - *result_at_ < options_.result_every) {
+  const Duration most = options_.results_at_once * options_.result_every;
+  results_allowed_ = result_at_ ? std::min(results_allowed_ + (now - *result_at_), most) : most;
+  result_at_ = now;
+  if (results_allowed_ < options_.result_every) {
     held_result_ = text;
+    ++results_held_;
     return;
   }
-  result_at_ = now;
+  results_allowed_ -= options_.result_every;
+  print_result(text);
+}
+
+void ProgressLine::print_result(const std::string& text) {
+  if (results_held_ > 0) message(fmt::format("({} more, not printed)", results_held_));
+  results_held_ = 0;
   held_result_.clear();
   message(text);
 }
 
 void ProgressLine::finish() {
-  if (!held_result_.empty()) message(std::exchange(held_result_, {}));
+  if (!held_result_.empty()) {
+    --results_held_;
+    print_result(std::string(held_result_));
+  }
   if (pending_) show();
   if (drawn_) write_ignoring_failure(fd_, "\n");
   drawn_ = false;

@@ -44,6 +44,7 @@ struct ProgressOptions {
   std::function<int()> width;  ///< columns of the terminal, asked before each redraw; empty: 80
   Duration redraw_every = std::chrono::milliseconds(100);
   Duration print_every = std::chrono::seconds(10);  ///< not on a terminal
+  int results_at_once = 100;                        ///< result() prints as many without a pause
   Duration result_every = std::chrono::seconds(1);
 };
 
@@ -64,8 +65,8 @@ class ProgressLine {
   void update(const Progress& progress);
   /// Prints a line of its own above the progress line (a saved checkpoint).
   void message(const std::string& text);
-  /// The same for what may come many times a second (evaluations of a small network): one that comes within
-  /// result_every of the last that was printed is left out, unless none follows until finish().
+  /// The same for what may come many times a second (evaluations of a small network): after results_at_once
+  /// of them one is printed each result_every, and the last one at finish(). What is left out is counted.
   void result(const std::string& text);
   /// Shows the last progress if it was not, and leaves the line. The destructor does it too.
   void finish();
@@ -73,6 +74,7 @@ class ProgressLine {
  private:
   void show();
   void estimate();
+  void print_result(const std::string& text);
 
   int fd_;
   ProgressOptions options_;
@@ -82,9 +84,11 @@ class ProgressLine {
   std::int64_t first_step_ = 0;
   std::optional<TimePoint> shown_at_;
   std::optional<TimePoint> result_at_;
-  std::string held_result_;  ///< came too soon; empty: none
-  bool pending_ = false;     ///< last_ was not shown yet
-  bool drawn_ = false;       ///< the terminal's cursor is in the progress line
+  Duration results_allowed_{};     ///< at result_at_: result_every for each
+  std::string held_result_;        ///< came too soon; empty: none
+  std::int64_t results_held_ = 0;  ///< since the last that was printed
+  bool pending_ = false;           ///< last_ was not shown yet
+  bool drawn_ = false;             ///< the terminal's cursor is in the progress line
 };
 
 }  // namespace dtrain

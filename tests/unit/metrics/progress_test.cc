@@ -154,13 +154,27 @@ TEST_F(ProgressLineTest, RedrawsInPlaceOnATerminal) {
 
 TEST_F(ProgressLineTest, ResultsThatComeManyTimesASecondAreNoFlood) {
   {
-    ProgressLine line(fd_.get(), ProgressOptions{}, clock_);
+    ProgressOptions options;
+    options.results_at_once = 3;
+    ProgressLine line(fd_.get(), options, clock_);
     for (int epoch = 1; epoch <= 30; ++epoch) {
       line.result("epoch " + std::to_string(epoch));
       clock_.advance(milliseconds(100));
     }
   }
-  EXPECT_EQ(written(), "epoch 1\nepoch 11\nepoch 21\nepoch 30\n") << "a second apart, and the last";
+  EXPECT_EQ(written(),
+            "epoch 1\nepoch 2\nepoch 3\n(7 more, not printed)\nepoch 11\n"
+            "(9 more, not printed)\nepoch 21\n(8 more, not printed)\nepoch 30\n")
+      << "three at once, then a second apart, and the last";
+}
+
+TEST_F(ProgressLineTest, EachOfAHundredResultsIsPrintedHoweverFastTheyCome) {
+  {
+    ProgressLine line(fd_.get(), ProgressOptions{}, clock_);
+    for (int epoch = 1; epoch <= 100; ++epoch) line.result("epoch " + std::to_string(epoch));
+  }
+  const std::string text = written();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 100) << text;
 }
 
 TEST_F(ProgressLineTest, EstimatesTheTimeLeft) {
