@@ -1,5 +1,6 @@
 #include "parallel/share.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "parallel/span_of.h"
@@ -39,6 +40,26 @@ std::string broadcast_text(Communicator& communicator, std::string text, const D
     communicator.broadcast({.data = text.data(), .count = text.size(), .dtype = DType::u8}, 0, "text")
         ->wait(deadline);
   return text;
+}
+
+std::vector<std::string> gather_texts(Communicator& communicator, const std::string& own,
+                                      const Deadline& deadline) {
+  const auto size = static_cast<std::size_t>(communicator.size());
+  std::int64_t length = static_cast<std::int64_t>(own.size());
+  std::vector<std::int64_t> lengths(size);
+  communicator.all_gather({&length, 1, DType::i64}, {lengths.data(), size, DType::i64}, "text lengths")
+      ->wait(deadline);
+  const auto longest = static_cast<std::size_t>(*std::max_element(lengths.begin(), lengths.end()));
+  std::vector<std::string> texts(size);
+  if (longest == 0) return texts;
+  std::vector<std::uint8_t> mine(longest), all(longest * size);
+  std::copy(own.begin(), own.end(), mine.begin());
+  communicator.all_gather({mine.data(), longest, DType::u8}, {all.data(), all.size(), DType::u8}, "texts")
+      ->wait(deadline);
+  for (std::size_t rank = 0; rank < size; ++rank)
+    texts[rank].assign(all.begin() + static_cast<std::ptrdiff_t>(rank * longest),
+                       all.begin() + static_cast<std::ptrdiff_t>(rank * longest) + lengths[rank]);
+  return texts;
 }
 
 NamedTensors broadcast_tensors(Communicator& communicator, const NamedTensors& tensors,

@@ -10,32 +10,16 @@
 namespace dtrain {
 namespace {
 
+using server::append_values;
 using server::bytes_of;
 using server::Message;
+using server::meta_of;
 using server::Op;
 
 Message request(Op op) {
   Message message;
   message.head.kind = static_cast<std::uint8_t>(op);
   return message;
-}
-
-/// Its values where this process can read them, dense in row-major order.
-Tensor on_host(const Tensor& tensor) {
-  Tensor dense = tensor.detach();
-  if (dense.device().type() != DeviceType::cpu) dense = dense.to(make_device("cpu"));
-  return dense.contiguous();
-}
-
-void append(const Tensor& tensor, std::vector<std::byte>& payload) {
-  const Tensor dense = on_host(tensor);
-  const auto* bytes = static_cast<const std::byte*>(dense.view().data);
-  payload.insert(payload.end(), bytes, bytes + bytes_of(dense));
-}
-
-server::TensorMeta meta_of(const std::string& name, const Tensor& tensor) {
-  const Dims& shape = tensor.shape();
-  return {name, static_cast<int>(tensor.dtype()), {shape.begin(), shape.end()}};
 }
 
 /// Where a key is, and how often it was pushed from here.
@@ -76,7 +60,7 @@ struct KeyValueStore::Impl {
       const bool has_gradient = gradients[i].second.defined();
       message.keys.push_back(has_gradient ? at.index : at.index | server::kNoGradient);
       ++at.pushes;
-      if (has_gradient) append(gradients[i].second, message.payload);
+      if (has_gradient) append_values(gradients[i].second, message.payload);
     }
     channels.post(server, std::move(message));
   }
@@ -114,7 +98,7 @@ struct KeyValueStore::Impl {
                          const Deadline& deadline) {
     Message message = request(Op::init);
     message.text = to_text(meta_of(key, value));
-    if (brings) append(value, message.payload);
+    if (brings) append_values(value, message.payload);
     const Message answer = channels.ask(server, std::move(message), deadline);
     places[key] = {server, static_cast<std::uint32_t>(answer.head.number), 0};
     return answer.head.ahead;
@@ -214,7 +198,7 @@ void KeyValueStore::restore(int server, const NamedTensors& state, std::span<con
   server::StateMeta meta;
   for (const auto& [name, tensor] : state) {
     meta.tensors.push_back(meta_of(name, tensor));
-    append(tensor, message.payload);
+    append_values(tensor, message.payload);
   }
   meta.applied.assign(applied.begin(), applied.end());
   message.text = to_text(meta);

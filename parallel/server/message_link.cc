@@ -20,8 +20,8 @@ struct Outgoing {
 }  // namespace
 
 struct MessageLink::State {
-  State(int peer, net::SecureStream stream, bool takes_answers)
-      : link(peer, std::move(stream), kStagingBytes), answers(takes_answers) {}
+  State(int peer, net::SecureStream stream, std::uint8_t last)
+      : link(peer, std::move(stream), kStagingBytes), last_kind(last) {}
 
   enum class Part { none, head, preface, payload };
   void expect(Part next, std::uint64_t tag, std::byte* data, std::size_t bytes) {
@@ -30,7 +30,7 @@ struct MessageLink::State {
   }
 
   tcp::Link link;
-  const bool answers;
+  const std::uint8_t last_kind;
   std::deque<std::unique_ptr<Outgoing>> outgoing;
   Part part = Part::none;  ///< of the message that is coming in
   int pending = 0;
@@ -39,8 +39,8 @@ struct MessageLink::State {
   Message incoming;
 };
 
-MessageLink::MessageLink(int peer, net::SecureStream stream, bool answers)
-    : state_(std::make_unique<State>(peer, std::move(stream), answers)) {}
+MessageLink::MessageLink(int peer, net::SecureStream stream, std::uint8_t last_kind)
+    : state_(std::make_unique<State>(peer, std::move(stream), last_kind)) {}
 MessageLink::~MessageLink() = default;
 MessageLink::MessageLink(MessageLink&&) noexcept = default;
 
@@ -77,7 +77,7 @@ std::optional<Message> MessageLink::take() {
     s.link.take();
     if (s.pending > 0) return std::nullopt;
     if (s.part == Part::head) {
-      const auto head = decode_envelope(s.head, s.answers);
+      const auto head = decode_envelope(s.head, s.last_kind);
       if (!head) throw p2p::LinkLost("it sent something that is not a dtrain message", s.link.rank());
       s.incoming = Message{*head};
       s.preface.resize(head->preface_bytes());

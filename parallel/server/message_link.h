@@ -15,8 +15,9 @@ namespace dtrain::server {
 /// Used by one thread. Never blocks. What fails throws p2p::LinkLost: the connection is over.
 class MessageLink {
  public:
-  /// `answers`: whether answers come in, or requests. `peer`: the worker's or server's number, for errors.
-  MessageLink(int peer, net::SecureStream stream, bool answers);
+  /// `last_kind`: messages that come in are of kinds from 1 to it. `peer`: the other end's number, for
+  /// errors.
+  MessageLink(int peer, net::SecureStream stream, std::uint8_t last_kind);
   ~MessageLink();
   MessageLink(MessageLink&&) noexcept;
 

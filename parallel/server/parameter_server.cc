@@ -104,7 +104,7 @@ struct ParameterServer::Impl {
   void welcome(int worker, net::SecureStream stream) {
     if (links.erase(worker) > 0) table.lose(worker);
     if (!table.join(worker)) return;
-    links.emplace(worker, server::MessageLink(worker, std::move(stream), false));
+    links.emplace(worker, server::MessageLink(worker, std::move(stream), server::kLastOp));
     with_link(worker, [&](auto& here) { read(worker, here); });
   }
 

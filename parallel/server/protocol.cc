@@ -81,12 +81,11 @@ std::array<std::byte, kEnvelopeBytes> encode(const Envelope& envelope) {
   return bytes;
 }
 
-std::optional<Envelope> decode_envelope(std::span<const std::byte> bytes, bool answer) {
+std::optional<Envelope> decode_envelope(std::span<const std::byte> bytes, std::uint8_t last_kind) {
   if (bytes.size() != kEnvelopeBytes) return std::nullopt;
   Reader reader(bytes.data());
   const std::uint64_t kind = reader.take(4);
-  const auto last = answer ? static_cast<std::uint64_t>(kLastStatus) : static_cast<std::uint64_t>(kLastOp);
-  if (kind < 1 || kind > last) return std::nullopt;
+  if (kind < 1 || kind > last_kind) return std::nullopt;
   Envelope envelope;
   envelope.kind = static_cast<std::uint8_t>(kind);
   envelope.keys = static_cast<std::uint32_t>(reader.take(4));
@@ -117,6 +116,11 @@ void decode_preface(std::span<const std::byte> bytes, Message& message) {
   for (std::uint32_t& key : message.keys) key = static_cast<std::uint32_t>(reader.take(4));
   const auto* text = reinterpret_cast<const char*>(bytes.data()) + 4 * message.keys.size();
   message.text.assign(text, message.head.text_bytes);
+}
+
+TensorMeta meta_of(const std::string& name, const Tensor& tensor) {
+  const Dims& shape = tensor.shape();
+  return {name, static_cast<int>(tensor.dtype()), {shape.begin(), shape.end()}};
 }
 
 std::string to_text(const TensorMeta& meta) { return describe(meta).dump(); }
@@ -165,6 +169,14 @@ std::size_t bytes_of(const TensorMeta& meta) {
 
 std::size_t bytes_of(const Tensor& tensor) {
   return static_cast<std::size_t>(tensor.numel()) * size_of(tensor.dtype());
+}
+
+void append_values(const Tensor& tensor, std::vector<std::byte>& payload) {
+  Tensor dense = tensor.detach();
+  if (dense.device().type() != DeviceType::cpu) dense = dense.to(make_device("cpu"));
+  dense = dense.contiguous();
+  const auto* bytes = static_cast<const std::byte*>(dense.view().data);
+  payload.insert(payload.end(), bytes, bytes + bytes_of(dense));
 }
 
 bool take_values(std::span<const std::byte> payload, std::size_t& offset, const Tensor& tensor) {

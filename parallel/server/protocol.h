@@ -31,14 +31,14 @@ enum class Op : std::uint8_t {
   report,           ///< how far pushes were behind, as text
   disconnect,       ///< this worker goes, and all is well
 };
-inline constexpr Op kLastOp = Op::disconnect;
+inline constexpr auto kLastOp = static_cast<std::uint8_t>(Op::disconnect);
 
 enum class Status : std::uint8_t {
   ok = 1,
   refused,  ///< text: why; the request made no sense
   over,     ///< text: why; nothing will be answered any more
 };
-inline constexpr Status kLastStatus = Status::over;
+inline constexpr auto kLastStatus = static_cast<std::uint8_t>(Status::over);
 
 /// The fixed part of a message. `kind` is an Op in a request and a Status in an answer.
 struct Envelope {
@@ -72,8 +72,8 @@ struct Message {
 };
 
 std::array<std::byte, kEnvelopeBytes> encode(const Envelope& envelope);
-/// Nothing where `bytes`, kEnvelopeBytes of them, are no envelope of a request (or, `answer`, of an answer).
-std::optional<Envelope> decode_envelope(std::span<const std::byte> bytes, bool answer);
+/// Nothing where `bytes`, kEnvelopeBytes of them, are no envelope, or its kind is not from 1 to `last_kind`.
+std::optional<Envelope> decode_envelope(std::span<const std::byte> bytes, std::uint8_t last_kind);
 
 /// Keys, then text.
 std::vector<std::byte> encode_preface(const Message& message);
@@ -96,6 +96,7 @@ struct StateMeta {
   bool operator==(const StateMeta&) const = default;
 };
 
+TensorMeta meta_of(const std::string& name, const Tensor& tensor);
 std::string to_text(const TensorMeta& meta);
 std::string to_text(const StateMeta& meta);
 /// Nothing for a text that is none, or that names a shape or dtype that no tensor has.
@@ -104,6 +105,8 @@ std::optional<StateMeta> state_meta(const std::string& text);
 /// Of the tensor's values.
 std::size_t bytes_of(const TensorMeta& meta);
 std::size_t bytes_of(const Tensor& tensor);
+/// Appends the values of `tensor`, of any device and layout, in row-major order.
+void append_values(const Tensor& tensor, std::vector<std::byte>& payload);
 /// Copies the values of `tensor`, dense and of the CPU, out of `payload` from `offset` on, which then is
 /// behind them. False where there are too few bytes.
 bool take_values(std::span<const std::byte> payload, std::size_t& offset, const Tensor& tensor);

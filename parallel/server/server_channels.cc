@@ -42,7 +42,8 @@ void ServerChannels::connect(int server, const std::string& text, const KeyValue
   if (!stream)
     throw PeerError(fmt::format("{}: no connection: {}", name, connector.why()),
                     PeerFailure{-1, address.host, "connect", 0, ""});
-  channels_.push_back({name, address.host, MessageLink(server, std::move(*stream), true), 1, 1, {}, false});
+  channels_.push_back(
+      {name, address.host, MessageLink(server, std::move(*stream), kLastStatus), 1, 1, {}, false});
 }
 
 void ServerChannels::lose(const Channel& channel, const std::string& why) {

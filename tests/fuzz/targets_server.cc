@@ -21,7 +21,7 @@ std::span<const std::byte> bytes_of(std::string_view text) {
 
 void envelope(std::span<const std::byte> bytes, bool answer) {
   if (bytes.size() < kEnvelopeBytes) return;
-  const auto head = decode_envelope(bytes.first(kEnvelopeBytes), answer);
+  const auto head = decode_envelope(bytes.first(kEnvelopeBytes), answer ? kLastStatus : kLastOp);
   if (!head) return;
   const auto again = encode(*head);
   require(std::equal(again.begin(), again.end(), bytes.begin()), "an envelope has one encoding");
@@ -77,7 +77,7 @@ void server_table(std::string_view input) {
   const auto answer = [&](int worker, const Message& message) {
     require(present.contains(worker), "nothing is answered to who is gone");
     require(message.head.id == ++answered[worker], "each request is answered once, in its order");
-    require(message.status() >= Status::ok && message.status() <= kLastStatus, "answers have a status");
+    require(message.head.kind >= 1 && message.head.kind <= kLastStatus, "answers have a status");
   };
   Table table({.workers = kWorkers,
                .update = async ? ServerUpdate::async : ServerUpdate::sync,

@@ -18,4 +18,17 @@ std::string message_of(Call&& call) {
   return "no error";
 }
 
+/// Of an error of the type `Expected`; of another one it says that it is.
+template <class Expected, class Call>
+std::string text_of(Call&& call) {
+  try {
+    call();
+  } catch (const Expected& error) {
+    return error.what();
+  } catch (const Error& error) {
+    return std::string("an error of another type: ") + error.what();
+  }
+  return "no error";
+}
+
 }  // namespace dtrain::test

@@ -188,7 +188,7 @@ std::string WorkerRendezvous::own_address(const Environment& environment, const 
     address = outward_address(interface);
   } else if (!master_.empty()) {
     address = address_towards(master_, deadline);
-  } else if (all_ && token_) {
+  } else if (token_ && store_ == nullptr) {
     address = outward_address("");
   }
   return address.empty() ? "127.0.0.1" : address;
@@ -240,6 +240,13 @@ Peers::Peers(const Placement& placement, Backend backend, const Environment& env
 Peers::~Peers() {
   if (std::uncaught_exceptions() > exceptions_)
     communicator_->abort("this worker has failed with its own error; see its output");
+}
+
+RpcOptions Peers::rpc_options(const Environment& environment, const Deadline& deadline) const {
+  return {.address = rendezvous_.own_address(environment, deadline),
+          .host = this_machine().hostname,
+          .token = rendezvous_.token(),
+          .protection = find_protection(environment)};
 }
 
 void Peers::leave() {

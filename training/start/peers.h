@@ -12,6 +12,7 @@
 #include "cluster/store/store_server.h"
 #include "collectives/closable_communicator.h"
 #include "collectives/factory.h"
+#include "parallel/rpc/rpc.h"
 #include "parallel/server/key_value_store.h"
 #include "parallel/server/parameter_server.h"
 #include "runtime/base/environment.h"
@@ -87,6 +88,9 @@ class Peers {
   Communicator& communicator() noexcept { return *communicator_; }
   /// Null without servers.
   KeyValueStore* servers() noexcept { return servers_.get(); }
+  /// How this worker takes part in remote calls: where it listens so that all others reach it, and the job's
+  /// secret. `environment`: as in the constructor.
+  RpcOptions rpc_options(const Environment& environment, const Deadline& deadline) const;
   /// Call when all went well: the rank that serves the store waits (a few seconds at most) for the others to
   /// leave first.
   void leave();

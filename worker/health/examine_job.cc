@@ -8,6 +8,7 @@
 #include <set>
 
 #include "cluster/detect/detect.h"
+#include "parallel/share.h"
 #include "training/start/peers.h"
 #include "training/start/threads.h"
 #include "worker/benchmark/all_reduce.h"
@@ -93,8 +94,8 @@ ExitCode examine_job(const JobExamination& wanted, const Environment& environmen
   HealthReport report = examine_node(wanted, environment, placement);
   Peers peers(placement, Backend::automatic, environment, wanted.timeout, log);
   Communicator& communicator = peers.communicator();
-  measure_links(report, communicator, gather_texts(communicator, report.host, wanted.timeout),
-                wanted.timeout);
+  measure_links(report, communicator,
+                gather_texts(communicator, report.host, Deadline::after(wanted.timeout)), wanted.timeout);
   AllReducePlan plan;
   plan.warmup = 1;
   plan.iterations = 3;
@@ -102,7 +103,7 @@ ExitCode examine_job(const JobExamination& wanted, const Environment& environmen
   const AllReduceResult reduced =
       measure_all_reduce(communicator, make_device("cpu"), kReducedElements, plan);
   std::vector<HealthReport> reports;
-  for (const std::string& text : gather_texts(communicator, to_json(report), wanted.timeout))
+  for (const std::string& text : gather_texts(communicator, to_json(report), Deadline::after(wanted.timeout)))
     reports.push_back(health_from_json(text));
   const std::string backend(communicator.backend());
   peers.leave();

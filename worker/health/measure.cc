@@ -219,23 +219,4 @@ void measure_links(HealthReport& report, Communicator& communicator, const std::
   report[Metric::link] = best;
 }
 
-std::vector<std::string> gather_texts(Communicator& communicator, const std::string& own, Duration timeout) {
-  const auto size = static_cast<std::size_t>(communicator.size());
-  std::int64_t length = static_cast<std::int64_t>(own.size());
-  std::vector<std::int64_t> lengths(size);
-  communicator.all_gather({&length, 1, DType::i64}, {lengths.data(), size, DType::i64}, "text lengths")
-      ->wait(Deadline::after(timeout));
-  const auto longest = static_cast<std::size_t>(*std::max_element(lengths.begin(), lengths.end()));
-  std::vector<std::string> texts(size);
-  if (longest == 0) return texts;
-  std::vector<std::uint8_t> mine(longest), all(longest * size);
-  std::copy(own.begin(), own.end(), mine.begin());
-  communicator.all_gather({mine.data(), longest, DType::u8}, {all.data(), all.size(), DType::u8}, "texts")
-      ->wait(Deadline::after(timeout));
-  for (std::size_t rank = 0; rank < size; ++rank)
-    texts[rank].assign(all.begin() + static_cast<std::ptrdiff_t>(rank * longest),
-                       all.begin() + static_cast<std::ptrdiff_t>(rank * longest) + lengths[rank]);
-  return texts;
-}
-
 }  // namespace dtrain

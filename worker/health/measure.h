@@ -23,9 +23,6 @@ void measure_node(HealthReport& report, const std::shared_ptr<Device>& device, c
 void measure_links(HealthReport& report, Communicator& communicator, const std::vector<std::string>& hosts,
                    Duration timeout);
 
-/// Collective: every worker's text, by rank. Throws PeerError.
-std::vector<std::string> gather_texts(Communicator& communicator, const std::string& own, Duration timeout);
-
 /// Whom `rank` of `size` meets in a round, so that all meet pair by pair and after size - 1 rounds (an odd
 /// size: size) each has met every other once; -1: nobody. Pure.
 int partner_in_round(int rank, int size, int round);
