@@ -117,7 +117,8 @@ ExitCode train_among(const WorkerJob& job, WorkerContext& own, Communicator& wor
                                        clock,
                                        WritePermit::from(job.environment),
                                        mesh && !config.mesh.empty() ? &mesh->mesh.group("dp") : nullptr,
-                                       &own.status};
+                                       &own.status,
+                                       job.straggler_window};
   Trainer trainer = checked(own.place, workers, [&] { return Trainer(config, environment); });
   const auto tell = [&](const std::string& text) {
     if (own.rank == 0 && !text.empty()) fmt::print("{}\n", text);

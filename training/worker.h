@@ -1,6 +1,7 @@
 // A worker of a job, from its devices to the end of training: as a process, or as one of several threads.
 #pragma once
 
+#include "training/log/straggler_score.h"
 #include "training/log/worker_log.h"
 #include "training/options/train_config.h"
 #include "training/start/peers.h"
@@ -17,6 +18,7 @@ struct WorkerJob {
   const Options& options;
   const TrainConfig& config;
   StopSignal& stop_signal;
+  Duration straggler_window = StragglerScore::kWindow;  ///< TrainerEnvironment's
 };
 
 /// How many workers train: those of the job, or the threads of this process (--thread-workers). Throws

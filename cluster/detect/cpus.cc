@@ -99,6 +99,19 @@ CpuList parse_cpu_list(const std::string& text) {
   return cpus;
 }
 
+std::string cpu_list_text(const CpuList& cpus) {
+  std::string text;
+  for (std::size_t at = 0; at < cpus.size();) {
+    std::size_t last = at;
+    while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) ++last;
+    if (!text.empty()) text += ',';
+    text += std::to_string(cpus[at]);
+    if (last > at) text.append(1, '-').append(std::to_string(cpus[last]));
+    at = last + 1;
+  }
+  return text;
+}
+
 CpuLayout read_cpu_layout(bool with_groups) {
   CpuLayout layout;
   layout.allowed = allowed_cpus();

@@ -19,6 +19,9 @@ struct CpuLayout {
 /// Parses the kernel's list format, "0-3,8". Text that is not one gives what was understood so far.
 CpuList parse_cpu_list(const std::string& text);
 
+/// "0-3,8" for the cores 0, 1, 2, 3 and 8.
+std::string cpu_list_text(const CpuList& cpus);
+
 /// Reads the layout from /sys, /proc and the scheduler; NUMA nodes and sockets only `with_groups` (a file for
 /// each core). Never throws: what cannot be read is left empty.
 CpuLayout read_cpu_layout(bool with_groups);

@@ -24,12 +24,15 @@ Json worker_json(const WorkerJobStatus& worker) {
   Json json = {{"rank", worker.rank}, {"local_rank", worker.local_rank}};
   if (worker.server) json["server"] = *worker.server;
   if (worker.pid > 0) json["pid"] = worker.pid;
+  if (!worker.device.empty()) json["device"] = worker.device;
   json["state"] = state_of(worker);
   if (worker.exit_code) json["exit_code"] = *worker.exit_code;
   if (const auto& reported = worker.reported; reported && !worker.server) {
     json["step"] = reported->step;
     add(json, "step_seconds", reported->step_seconds);
     add(json, "own_seconds", reported->own_seconds);
+    if (const Slowness& slow = reported->slowness; slow.phase != StragglerPhase::none)
+      json["straggler"] = {{"phase", name_of(slow.phase)}, {"factor", slow.factor}};
   }
   json["cpu_seconds"] = worker.cpu_seconds;
   json["resident_bytes"] = worker.resident_bytes;

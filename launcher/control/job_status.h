@@ -31,6 +31,7 @@ struct WorkerJobStatus {
   int rank = 0, local_rank = 0;
   std::optional<int> server{};  ///< of a parameter server, its number
   pid_t pid = 0;                ///< 0: not started
+  std::string device{};         ///< what it computes on: "GPU 3", "CPUs 0-3", "CPU"
   ProcessState state = ProcessState::not_started;
   std::optional<WorkerStatus> reported{};  ///< what it said last
   std::optional<int> exit_code{};          ///< 128 + signal where one killed it; empty: it runs

@@ -127,6 +127,20 @@ std::string labels_of(const WorkerJobStatus& worker) {
                        : fmt::format("rank=\"{}\"", worker.rank);
 }
 
+/// Of each worker and phase, so that one that recovers is 0 and not missing.
+void add_stragglers(Text& text, const JobStatus& job) {
+  text.family("dtrain_worker_straggler", "gauge", "",
+              "1 where this worker has been slower than the others for minutes, in the phase of a step that "
+              "is slow; else 0.");
+  for (const WorkerJobStatus& worker : job.workers) {
+    if (!worker.reported || worker.server || std::isnan(worker.reported->own_seconds)) continue;
+    for (const StragglerPhase phase : {StragglerPhase::data, StragglerPhase::compute})
+      text.sample(fmt::format("{},host=\"{}\",device=\"{}\",phase=\"{}\"", labels_of(worker),
+                              escaped_label(job.host), escaped_label(worker.device), name_of(phase)),
+                  worker.reported->slowness.phase == phase ? 1 : 0);
+  }
+}
+
 }  // namespace
 
 std::string escaped_label(std::string_view text) {
@@ -158,6 +172,7 @@ std::string open_metrics(const JobStatus& job) {
       if (const double value = row.value(worker); !std::isnan(value)) text.sample(labels_of(worker), value);
     }
   }
+  add_stragglers(text, job);
   return text.end();
 }
 

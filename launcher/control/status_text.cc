@@ -114,6 +114,14 @@ std::vector<std::string> progress_parts(const Json& json) {
   return parts;
 }
 
+std::vector<std::string> straggler_parts(const Json& worker) {
+  const Json& straggler = worker["straggler"];
+  return {
+      fmt::format("rank {} ({}) is a straggler: slow is {}", worker["rank"].get<int>(),
+                  worker.value("device", "CPU"), straggler["phase"].get<std::string>()),
+      fmt::format("its part of a step takes {:.2f} times the others'", straggler["factor"].get<double>())};
+}
+
 std::string worker_row(const Json& worker, bool slowest) {
   const auto time = [&](const char* name) {
     return worker.contains(name) ? fmt::format("{:.3g}", 1e3 * worker[name].get<double>()) : "-";
@@ -144,6 +152,9 @@ std::string status_text(std::string_view text) {
     const bool slowest =
         json.contains("slowest_rank") && !worker.contains("server") && worker["rank"] == json["slowest_rank"];
     out += worker_row(worker, slowest);
+  }
+  for (const Json& worker : json["workers"]) {
+    if (worker.contains("straggler")) out += wrapped(straggler_parts(worker));
   }
   return out;
 }

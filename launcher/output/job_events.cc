@@ -152,6 +152,19 @@ void JobEvents::worker_exit(const WorkerPlan& worker, pid_t pid, int status, lon
   write(line);
 }
 
+void JobEvents::straggler(const WorkerPlan& worker, pid_t pid, const Slowness& slowness) {
+  if (!on()) return;
+  const bool begins = slowness.phase != StragglerPhase::none;
+  Record line(*this, begins ? "straggler" : "straggler_recovered");
+  line.add_worker(worker, pid);
+  (*line)["device"] = device_of(worker);
+  if (begins) {
+    (*line)["phase"] = dtrain::name_of(slowness.phase);
+    (*line)["factor"] = slowness.factor;
+  }
+  write(line);
+}
+
 void JobEvents::signal(int number) {
   if (!on()) return;
   Record line(*this, "signal");

@@ -13,6 +13,7 @@
 #include "launcher/output/report.h"
 #include "launcher/plan/plan.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/files/worker_status.h"
 
 namespace dtrain::launcher {
 
@@ -48,6 +49,8 @@ class JobEvents {
   /// `status` as wait(2) has it; `log_file` may be empty.
   void worker_exit(const WorkerPlan& worker, pid_t pid, int status, long max_rss_kib,
                    const std::string& log_file);
+  /// A worker begins to be slower than those of the other ranks, or is so no more (phase none).
+  void straggler(const WorkerPlan& worker, pid_t pid, const Slowness& slowness);
   /// The job is asked to end.
   void signal(int number);
   /// Why it ends or starts again; of a worker of this node, with what worker_exit() knew.

@@ -231,6 +231,11 @@ int count_servers(const LaunchOptions& options, const NodeShare& share) {
   return (options.servers - share.group_rank + share.nnodes - 1) / share.nnodes;
 }
 
+std::string device_of(const WorkerPlan& worker) {
+  if (!worker.gpu.empty()) return "GPU " + worker.gpu;
+  return worker.cpus.empty() ? "CPU" : "CPUs " + cpu_list_text(worker.cpus);
+}
+
 std::string name_of(const WorkerPlan& worker) {
   return worker.server ? "parameter server " + std::to_string(*worker.server)
                        : "rank " + std::to_string(worker.rank);

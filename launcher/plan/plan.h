@@ -87,6 +87,9 @@ int count_servers(const LaunchOptions& options, const NodeShare& share);
 /// "rank 3", "parameter server 0"
 std::string name_of(const WorkerPlan& worker);
 
+/// What it computes on, as far as the launcher knows: "GPU 3", "CPUs 0-3", "CPU".
+std::string device_of(const WorkerPlan& worker);
+
 /// The share when all nodes take part and start as many workers as this one.
 NodeShare equal_share(const NodePlacement& placement, int nproc);
 

@@ -40,7 +40,7 @@ GroupRun::GroupRun(const Plan& plan, const Attempt& attempt, const Environment& 
       supervisor_(static_cast<int>(plan.workers.size()), settings.policy),
       hang_(settings.hang, plan, environment, console, clock),
       began_(clock.now()) {
-  if (settings.events->on() && settings.status != nullptr) ready_look_ = began_;
+  if (settings.events->on() && settings.status != nullptr) ready_look_ = straggler_look_ = began_;
   WorkerGroup group;
   group.inherited = signals.inherited();
   group.scratch_folders = settings.scratch_folders;
@@ -90,7 +90,7 @@ std::optional<Duration> GroupRun::longest_wait() const {
   };
   if (held_back) add(clock_.now() + kLookAgain);
   for (const auto& deadline :
-       {supervisor_.deadline(), supervisor_.return_due(), hang_.deadline(), ready_look_})
+       {supervisor_.deadline(), supervisor_.return_due(), hang_.deadline(), ready_look_, straggler_look_})
     add(deadline);
   for (const Workers::Worker& worker : workers_) {
     add(worker.out.deadline());
@@ -358,6 +358,7 @@ void GroupRun::look_whether_ready() {
 void GroupRun::keep_time() {
   const TimePoint now = clock_.now();
   look_whether_ready();
+  look_for_stragglers();
   if (const auto news = settings_.events->take_news()) console_.complain(*news);
   const bool due = supervisor_.deadline() && now >= *supervisor_.deadline();
   if (due) carry_out(supervisor_.on_time(now, workers_.saving_rank().has_value()));

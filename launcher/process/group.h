@@ -63,6 +63,7 @@ class GroupRun final : private RunningWorkers {
   void give_up();
   void pass_on(int signal);
   void look_whether_ready();
+  void look_for_stragglers();
 
   const Plan& plan_;
   const Attempt& attempt_;
@@ -83,7 +84,9 @@ class GroupRun final : private RunningWorkers {
   std::vector<std::string> stuck_;
   Leftovers leftovers_;
   const TimePoint began_;
-  std::optional<TimePoint> ready_look_;  // empty: all have met, or nobody wants to know
+  std::optional<TimePoint> ready_look_;      // empty: all have met, or nobody wants to know
+  std::optional<TimePoint> straggler_look_;  // empty: nobody wants to know
+  std::vector<Slowness> slowness_;           // by local rank, as it was told
 };
 
 }  // namespace dtrain::launcher

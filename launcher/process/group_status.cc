@@ -5,6 +5,11 @@
 #include "launcher/system/processes.h"
 
 namespace dtrain::launcher {
+namespace {
+
+constexpr std::chrono::seconds kStragglerLook{2};
+
+}  // namespace
 
 void GroupRun::describe(JobStatus& job) {
   if (supervisor_.is_ending()) job.state = "stopping";
@@ -20,6 +25,7 @@ WorkerJobStatus GroupRun::status_of(std::size_t local_rank, const std::optional<
   worker.local_rank = plan.local_rank;
   worker.server = plan.server;
   worker.pid = workers_[local_rank].pid;
+  worker.device = device_of(plan);
   worker.state = state_of(local_rank);
   if (end) worker.exit_code = exit_code_of(end->status);
   if (settings_.status != nullptr) worker.reported = settings_.status->slot(plan.local_rank).read();
@@ -41,6 +47,22 @@ ProcessState GroupRun::state_of(std::size_t local_rank) const {
   const bool reports =
       settings_.status != nullptr && settings_.status->slot(static_cast<int>(local_rank)).read().has_value();
   return reports ? ProcessState::reports : ProcessState::running;
+}
+
+// Only events need a look without somebody asking.
+void GroupRun::look_for_stragglers() {
+  const TimePoint now = clock_.now();
+  if (!straggler_look_ || now < *straggler_look_) return;
+  straggler_look_ = now + kStragglerLook;
+  slowness_.resize(workers_.size());
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    const auto status = settings_.status->slot(static_cast<int>(i)).read();
+    if (!status || supervisor_.ends()[i]) continue;
+    const bool changes =
+        (status->slowness.phase == StragglerPhase::none) != (slowness_[i].phase == StragglerPhase::none);
+    slowness_[i] = status->slowness;
+    if (changes) settings_.events->straggler(plan_.workers[i], workers_[i].pid, slowness_[i]);
+  }
 }
 
 // As SIGUSR1 to the launcher, which may have another meaning there (--signals-to-handle).

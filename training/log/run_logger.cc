@@ -239,16 +239,29 @@ void RunLogger::end_epoch(const StepRecord& last, TimePoint now) {
   epoch_whole_ = true;
 }
 
-void RunLogger::phases(std::int64_t step, const PhaseComparison& compared) {
+void RunLogger::compared(std::int64_t step, const PhaseComparison& found) {
+  const auto warn = [&](const std::string& text) {
+    if (context_.rank == 0) context_.log.write(LogLevel::warning, fmt::format("step {}: {}", step, text));
+  };
+  if (found.slow) warn(*found.slow);
+  for (const auto& [change, text] : found.stragglers) {
+    warn(text);
+    if (change.rank == context_.rank && context_.status != nullptr)
+      context_.status->update([&](WorkerStatus& status) { status.slowness = change.slowness; });
+  }
+  if (sinks_) post_phases(step, found);
+}
+
+void RunLogger::post_phases(std::int64_t step, const PhaseComparison& found) {
   // However many ranks there are, the lines of a run stay short enough to be read in a moment.
   constexpr std::size_t kRanksEachTime = 64;
-  const std::size_t ranks = compared.milliseconds.empty() ? 0 : compared.milliseconds.front().second.size();
+  const std::size_t ranks = found.milliseconds.empty() ? 0 : found.milliseconds.front().second.size();
   const auto every =
       static_cast<std::int64_t>(StragglerDetector::kEvery * std::max<std::size_t>(ranks / kRanksEachTime, 1));
-  if (!sinks_ || step % every >= StragglerDetector::kEvery) return;
+  if (step % every >= StragglerDetector::kEvery) return;
   const PhasesRecord record{.step = step,
                             .steps = StragglerDetector::kEvery,
-                            .milliseconds = compared.milliseconds,
+                            .milliseconds = found.milliseconds,
                             .time = unix_seconds()};
   post([sinks = sinks_.get(), record] { sinks->metrics.write(record); });
 }

@@ -73,8 +73,8 @@ class RunLogger {
   void fed(FedPictures pictures);
   /// What the task showed of the network after the last step.
   void shown(const std::string& text, const RunProgress& at);
-  /// Where the time of all ranks went in the steps up to `step`.
-  void phases(std::int64_t step, const PhaseComparison& compared);
+  /// Where the time of all ranks went in the steps up to `step`, and who is slow.
+  void compared(std::int64_t step, const PhaseComparison& found);
   /// What this rank takes in the step after `at`. A step that a restart repeats is there more than once: of
   /// each step, the lines with the latest start count.
   void samples(std::span<const std::int64_t> indices, const RunProgress& at);
@@ -121,6 +121,7 @@ class RunLogger {
   void post_step(StepRecord record, const RunProgress& at);
   void post_evaluation(const Evaluation& evaluation, const RunProgress& at);
   void post_confusion(const Confusion& confusion, const Task& task, const RunProgress& at);
+  void post_phases(std::int64_t step, const PhaseComparison& found);
   void note_first_step();
   void tell_status(const StepRecord& record, const RunProgress& at);
   void dump_batch(std::int64_t step, double loss, std::optional<double> median, const RunProgress& at);

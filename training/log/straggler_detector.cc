@@ -7,17 +7,38 @@
 #include <utility>
 #include <vector>
 
+#include "cluster/detect/cpus.h"
+#include "cluster/detect/detect.h"
+#include "training/options/parallelism.h"
+
 namespace dtrain {
 namespace {
 
 constexpr double kSlow = 2;
 // Below this a machine's other work decides who is slow.
 constexpr double kLeastSecondsAStep = 1e-3;
+constexpr std::size_t kWhereBytes = 128;  // of each rank
 
 }  // namespace
 
-StragglerDetector::StragglerDetector(Communicator& communicator, const StepClock& clock)
-    : communicator_(communicator), clock_(clock) {}
+std::string place_of(const Device& device) {
+  const std::string on = device.type() == DeviceType::cpu
+                             ? "CPUs " + cpu_list_text(read_cpu_layout(false).allowed)
+                             : device.name();
+  return fmt::format("host {}, {}", this_machine().hostname, on);
+}
+
+std::vector<int> stages_of_ranks(const TrainConfig& config, int ranks) {
+  std::vector<int> stages;
+  if (axis_size(config, "pp") == 1) return stages;
+  const MeshShape mesh(config.mesh, ranks);
+  for (int rank = 0; rank < ranks; ++rank) stages.push_back(mesh.coordinate(rank, "pp"));
+  return stages;
+}
+
+StragglerDetector::StragglerDetector(Communicator& communicator, const StepClock& clock, std::string where,
+                                     StragglerScore score)
+    : communicator_(communicator), clock_(clock), score_(std::move(score)), own_where_(std::move(where)) {}
 
 StragglerDetector::Seconds StragglerDetector::since_last() {
   Seconds spent{};
@@ -47,8 +68,51 @@ std::optional<std::string> StragglerDetector::slow_rank(const std::vector<Second
       slowest, totals[slowest] * 1e3, median * 1e3, where);
 }
 
+// The time that has passed is rank 0's for all, so that all ranks come to the same conclusion.
+void StragglerDetector::score(const std::vector<Seconds>& ranks, PhaseComparison& found) {
+  std::vector<StepSeconds> seconds;
+  for (const Seconds& rank : ranks) {
+    const double own = std::accumulate(rank.begin(), rank.begin() + kOwn, 0.0);
+    seconds.push_back(
+        {.data = rank[0], .compute = own - rank[0], .step = std::accumulate(rank.begin(), rank.end(), 0.0)});
+  }
+  const auto elapsed = std::chrono::duration<double>(seconds.front().step * kEvery);
+  for (const StragglerChange& change : score_.add(std::chrono::duration_cast<Duration>(elapsed), seconds))
+    found.stragglers.emplace_back(change, text_of(change));
+}
+
+std::string StragglerDetector::text_of(const StragglerChange& change) const {
+  const std::string& where = where_[static_cast<std::size_t>(change.rank)];
+  const StepSeconds &own = change.seconds, &others = change.others;
+  if (change.slowness.phase == StragglerPhase::none)
+    return fmt::format(
+        "rank {} ({}) is no straggler any more: its own part of a step takes {:.2f} times as "
+        "long as that of the other ranks",
+        change.rank, where, change.ratio);
+  return fmt::format(
+      "rank {} ({}) is a straggler: for minutes its own part of a step has taken {:.2f} times as long as "
+      "that "
+      "of the other ranks, which wait for it; slow is {} (ms per step, and the other ranks' median: data "
+      "{:.1f} and {:.1f}, compute {:.1f} and {:.1f})",
+      change.rank, where, change.ratio, name_of(change.slowness.phase), own.data * 1e3, others.data * 1e3,
+      own.compute * 1e3, others.compute * 1e3);
+}
+
+void StragglerDetector::gather_where(const Deadline& deadline) {
+  std::string own = own_where_;
+  own.resize(kWhereBytes);
+  std::string all(own.size() * static_cast<std::size_t>(communicator_.size()), '\0');
+  communicator_
+      .all_gather({.data = own.data(), .count = own.size(), .dtype = DType::u8},
+                  {.data = all.data(), .count = all.size(), .dtype = DType::u8}, "where ranks are")
+      ->wait(deadline);
+  for (std::size_t at = 0; at < all.size(); at += kWhereBytes)
+    where_.emplace_back(all.substr(at, kWhereBytes).c_str());
+}
+
 std::optional<PhaseComparison> StragglerDetector::after_step(const Deadline& deadline) {
   if (communicator_.size() == 1 || ++steps_ % kEvery != 0) return std::nullopt;
+  if (where_.empty()) gather_where(deadline);
   Seconds own = since_last();
   std::vector<Seconds> all(static_cast<std::size_t>(communicator_.size()));
   communicator_
@@ -61,6 +125,7 @@ std::optional<PhaseComparison> StragglerDetector::after_step(const Deadline& dea
     for (const Seconds& rank : all) ranks.push_back(rank[i] * 1e3);
   }
   found.slow = slow_rank(all);
+  score(all, found);
   return found;
 }
 

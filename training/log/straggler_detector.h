@@ -1,4 +1,4 @@
-// Whether one rank is much slower than the others, and at what: all of them wait for it in every step.
+// Whether one rank is slower than the others, and at what: all of them wait for it in every step.
 #pragma once
 
 #include <array>
@@ -9,6 +9,8 @@
 
 #include "collectives/communicator.h"
 #include "runtime/metrics/step_clock.h"
+#include "training/log/straggler_score.h"
+#include "training/options/train_config.h"
 
 namespace dtrain {
 
@@ -19,7 +21,16 @@ struct PhaseComparison {
   /// A line about a rank whose own work takes twice as long as that of the median rank, when it begins to be
   /// so.
   std::optional<std::string> slow;
+  /// Who has been slower than the others for minutes, when that begins and ends, and a line about each.
+  std::vector<std::pair<StragglerChange, std::string>> stragglers;
 };
+
+/// Where this process computes, for people: "host box, CPUs 0-3".
+std::string place_of(const Device& device);
+
+/// By rank: its stage, where the config has a pipeline, whose stages compute different parts of a network;
+/// else empty.
+std::vector<int> stages_of_ranks(const TrainConfig& config, int ranks);
 
 /// One rank's; used by the training thread. For devices that do not run ahead, whose phases the host can
 /// time.
@@ -28,8 +39,9 @@ class StragglerDetector {
   /// Steps between two comparisons.
   static constexpr std::int64_t kEvery = 50;
 
-  /// Both borrowed.
-  StragglerDetector(Communicator& communicator, const StepClock& clock);
+  /// The first two are borrowed. `where`: this rank's machine and device, for people.
+  StragglerDetector(Communicator& communicator, const StepClock& clock, std::string where,
+                    StragglerScore score);
 
   /// Collective, after each step. Every kEvery steps: a comparison, except where there is one rank alone.
   /// Throws PeerError.
@@ -45,12 +57,18 @@ class StragglerDetector {
 
   Seconds since_last();
   std::optional<std::string> slow_rank(const std::vector<Seconds>& ranks);
+  void score(const std::vector<Seconds>& ranks, PhaseComparison& found);
+  std::string text_of(const StragglerChange& change) const;
+  void gather_where(const Deadline& deadline);
 
   Communicator& communicator_;
   const StepClock& clock_;
   std::int64_t steps_ = 0;
   Seconds before_{};
   int named_ = -1;  ///< the rank that was slow at the last comparison
+  StragglerScore score_;
+  std::string own_where_;
+  std::vector<std::string> where_;  ///< by rank; empty before the first comparison
 };
 
 }  // namespace dtrain

@@ -60,7 +60,8 @@ Trainer::Trainer(const TrainConfig& config, const TrainerEnvironment& environmen
       finite_(env_.device),
       checkpoints_(config_, env_, finite_),
       divergence_(config_, env_, finite_, data_, logger_),
-      stragglers_(env_.communicator, env_.clock) {
+      stragglers_(env_.communicator, env_.clock, place_of(*env_.device),
+                  StragglerScore(stages_of_ranks(config_, env_.communicator.size()), env_.straggler_window)) {
   if (config_.sample_every > 0 && !env_.task.shows())
     throw UsageError(
         fmt::format("--sample-every: expected a task that can show a sample (a language model), got {}",
@@ -309,10 +310,7 @@ void Trainer::watch_over_peers() {
   if (config_.check_replicas > 0 && progress_.step % config_.check_replicas == 0) compare_replicas();
   if (engine_.runs_ahead() || !env_.strategy.in_step()) return;
   const auto compared = stragglers_.after_step(deadline());
-  if (!compared || !is_root()) return;
-  if (compared->slow)
-    env_.log.write(LogLevel::warning, fmt::format("step {}: {}", progress_.step, *compared->slow));
-  logger_.phases(progress_.step, *compared);
+  if (compared) logger_.compared(progress_.step, *compared);
 }
 
 void Trainer::compare_replicas() {

@@ -8,6 +8,7 @@
 #include "runtime/base/files/worker_status.h"
 #include "runtime/base/files/write_permit.h"
 #include "runtime/base/options.h"
+#include "training/log/straggler_score.h"
 #include "training/log/tracer.h"
 #include "training/log/worker_log.h"
 #include "training/start/stop_signal.h"
@@ -30,6 +31,8 @@ struct TrainerEnvironment {
   WritePermit permit = {};           ///< without it nothing of the run is written, and training ends
   Communicator* dp_group = nullptr;  ///< the workers that hold the same shards of the network; null: all
   StatusReporter* status = nullptr;  ///< where the launcher sees what this worker does; null: nowhere
+  /// How long a rank is slower than the others before it is called a straggler.
+  Duration straggler_window = StragglerScore::kWindow;
 };
 
 }  // namespace dtrain

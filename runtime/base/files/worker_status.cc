@@ -18,7 +18,7 @@ namespace dtrain {
 namespace {
 
 constexpr std::uint64_t kLayout = 0x6474'7261'696e'0001;  // "dtrain", and which fields in which order
-constexpr std::size_t kFields = 14;
+constexpr std::size_t kFields = 15;
 constexpr int kTries = 1000;  // a writer that was killed leaves an odd number
 constexpr int kMostSlots = 1 << 16;
 
@@ -40,7 +40,8 @@ Values values_of(const WorkerStatus& status) {
           whole(status.checkpoints),
           whole(status.checkpoint_step),
           real(status.checkpoint_seconds),
-          0};
+          static_cast<std::uint64_t>(status.slowness.phase),
+          real(status.slowness.factor)};
 }
 
 std::optional<WorkerStatus> status_of(const Values& values) {
@@ -61,6 +62,8 @@ std::optional<WorkerStatus> status_of(const Values& values) {
   status.checkpoints = whole(10);
   status.checkpoint_step = whole(11);
   status.checkpoint_seconds = real(12);
+  if (values[13] <= static_cast<std::uint64_t>(StragglerPhase::compute))
+    status.slowness = {static_cast<StragglerPhase>(values[13]), real(14)};
   return status;
 }
 
@@ -72,11 +75,17 @@ struct alignas(128) StatusSlot::Words {
   std::array<std::atomic<std::uint64_t>, kFields> fields;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "it is shared between processes");
+static_assert(sizeof(StatusSlot::Words) == 128);
 
 std::string_view name_of(WorkerState state) noexcept {
   constexpr std::array<std::string_view, 5> kNames = {"starting", "joined", "training", "evaluating",
                                                       "stopping"};
   return kNames[static_cast<std::size_t>(state)];
+}
+
+std::string_view name_of(StragglerPhase phase) noexcept {
+  constexpr std::array<std::string_view, 3> kNames = {"none", "data", "compute"};
+  return kNames[static_cast<std::size_t>(phase)];
 }
 
 StatusSlot StatusSlot::from(const Environment& environment) {

@@ -28,6 +28,24 @@ enum class WorkerState : std::uint8_t {
 /// "training"
 std::string_view name_of(WorkerState state) noexcept;
 
+/// What a worker that the others wait for is slow at.
+enum class StragglerPhase : std::uint8_t {
+  none,     ///< it is no straggler
+  data,     ///< it waits for its batches
+  compute,  ///< forward, backward and optimizer
+};
+
+/// "data"
+std::string_view name_of(StragglerPhase phase) noexcept;
+
+/// Whether a worker has been slower than the others, and by how much.
+struct Slowness {
+  StragglerPhase phase = StragglerPhase::none;
+  double factor = 0;  ///< its own part of a step, in those of the others' median; 0 where phase is none
+
+  bool operator==(const Slowness&) const = default;
+};
+
 /// NaN: not known (yet).
 struct WorkerStatus {
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
@@ -42,6 +60,7 @@ struct WorkerStatus {
   std::int64_t checkpoints = 0;                       ///< written by this worker since it started
   std::int64_t checkpoint_step = -1;                  ///< of the last one; -1: none
   double checkpoint_seconds = kUnknown;               ///< the time that its writing took
+  Slowness slowness{};                                ///< over the last two minutes
 };
 
 /// The variable that has a descriptor and the number of a slot in its memory: "7:2".

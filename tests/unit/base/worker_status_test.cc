@@ -37,7 +37,8 @@ TEST(WorkerStatus, IsReadAsItWasWrittenInAnotherProcess) {
                 .own_seconds = 7.5,
                 .checkpoints = 8,
                 .checkpoint_step = 9,
-                .checkpoint_seconds = 10.5};
+                .checkpoint_seconds = 10.5,
+                .slowness = {StragglerPhase::data, 1.5}};
     });
   });
   EXPECT_EQ(codes, std::vector<int>{0});
@@ -55,6 +56,8 @@ TEST(WorkerStatus, IsReadAsItWasWrittenInAnotherProcess) {
   EXPECT_EQ(read->checkpoints, 8);
   EXPECT_EQ(read->checkpoint_step, 9);
   EXPECT_EQ(read->checkpoint_seconds, 10.5);
+  EXPECT_EQ(read->slowness, (Slowness{StragglerPhase::data, 1.5}));
+  EXPECT_EQ(name_of(read->slowness.phase), "data");
   EXPECT_FALSE(page.slot(0).read());
   EXPECT_FALSE(page.slot(2).read());
 }

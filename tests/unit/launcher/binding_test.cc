@@ -21,6 +21,8 @@ CpuLayout two_nodes() {
 
 TEST(Binding, ReadsTheKernelsLists) {
   EXPECT_THAT(parse_cpu_list("0-2,5"), ElementsAre(0, 1, 2, 5));
+  EXPECT_EQ(cpu_list_text({0, 1, 2, 5, 7, 8}), "0-2,5,7-8");
+  EXPECT_EQ(cpu_list_text({}), "");
   EXPECT_THAT(parse_cpu_list("7\n"), ElementsAre(7));
   EXPECT_THAT(parse_cpu_list(""), IsEmpty());
   EXPECT_THAT(parse_cpu_list("x"), IsEmpty());

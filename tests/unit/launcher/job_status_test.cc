@@ -101,6 +101,30 @@ TEST(JobStatus, JsonIsAsTheSchemaSays) {
   EXPECT_EQ(schema.complaint(status_json(job)), "");
 }
 
+TEST(JobStatus, AStragglerIsNamedWithItsPhaseAndDevice) {
+  JobStatus job = running_job();
+  for (WorkerJobStatus& worker : job.workers) worker.device = "GPU " + std::to_string(worker.local_rank);
+  job.workers[2].reported->slowness = {StragglerPhase::data, 1.4567};
+  const test::JsonSchema schema(std::filesystem::path(DTRAIN_SOURCE) / "docs/status.schema.json");
+  EXPECT_EQ(schema.complaint(status_json(job)), "");
+  const test::Json workers = test::Json::parse(status_json(job))["workers"];
+  EXPECT_FALSE(workers[1].contains("straggler"));
+  EXPECT_EQ(workers[2]["straggler"]["phase"], "data");
+  EXPECT_EQ(workers[2]["straggler"]["factor"], 1.4567);
+  const std::string text = status_text(status_json(job));
+  EXPECT_THAT(text, HasSubstr("rank 6 (GPU 2) is a straggler: slow is data,\n"
+                              "  its part of a step takes 1.46 times the others'\n"));
+  EXPECT_THAT(text, Not(HasSubstr("rank 5 (")));
+  const std::string metrics = open_metrics(job);
+  const auto labels = [](int rank, const char* phase) {
+    return "dtrain_worker_straggler{rank=\"" + std::to_string(rank) + "\",host=\"box\",device=\"GPU " +
+           std::to_string(rank - 4) + "\",phase=\"" + phase + "\"} ";
+  };
+  EXPECT_THAT(metrics, HasSubstr(labels(6, "data") + "1\n"));
+  EXPECT_THAT(metrics, HasSubstr(labels(6, "compute") + "0\n"));
+  EXPECT_THAT(metrics, HasSubstr(labels(5, "data") + "0\n"));
+}
+
 TEST(JobStatus, TheTableHasEightyColumns) {
   for (const JobStatus& job : {running_job(), finished_workers(), waiting_job()}) {
     std::istringstream lines(status_text(status_json(job)));
