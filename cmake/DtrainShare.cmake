@@ -38,7 +38,7 @@ file(GLOB pages CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/docs/*.md" "${PROJECT_S
 install(FILES CHANGELOG.md README.md SECURITY.md ${pages} DESTINATION "${DTRAIN_SHARE_DIR}/doc/dtrain")
 set(templates "${DTRAIN_SHARE_DIR}/dtrain/templates")
 install(FILES cluster/slurm/launcher_per_node.sbatch cluster/slurm/task_per_gpu.sbatch DESTINATION "${templates}/slurm")
-install(FILES cluster/kubernetes/job.yaml cluster/kubernetes/jobset.yaml DESTINATION "${templates}/kubernetes")
+install(FILES cluster/kubernetes/job.yaml cluster/kubernetes/jobset.yaml cluster/kubernetes/kubeflow_trainer.yaml DESTINATION "${templates}/kubernetes")
 install(FILES cluster/mpi/hostfile DESTINATION "${templates}/mpi")
 install(PROGRAMS cluster/mpi/run.sh DESTINATION "${templates}/mpi")
 
