@@ -14,7 +14,7 @@ set(DTRAIN_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/dtrain")
 # one that is not fails the installation.
 set(DTRAIN_INTERNAL_HEADERS
   ".*_impl\\.h"
-  "cluster/detect/(detect_reader|program_note|slurm_node)\\.h"
+  "cluster/detect/(command|detect_reader|program_note|slurm_node)\\.h"
   "cluster/mpi/.*"
   "cluster/net/(acceptor|bytes|cipher|connector|frames|handshake|mac|secure_stream)\\.h"
   "cluster/quorum/.*"

@@ -133,9 +133,9 @@ awk 'FILENAME ~ /\.(h|cuh)$/ && /^[ \t]*using namespace/ { print FILENAME ":" FN
   /(^|[^A-Za-z0-9_.>])(std::)?(exit|quick_exit)\(/ { print FILENAME ":" FNR ": libraries never exit; throw an Error" }
   FILENAME ~ /^(runtime|collectives|cluster)\// && /std::(cout|cerr|clog)|(^|[^A-Za-z0-9_])(std::)?(printf|puts|fprintf)\(/ {
     print FILENAME ":" FNR ": libraries never print; return the text or use Log" }
-  # Few files name flags for a reason: two parse every program'"'"'s, one starts a program of Slurm'"'"'s.
+  # Few files name flags for a reason: two parse every program'"'"'s, two start programs of Slurm'"'"'s and Flux'"'"'s.
   FILENAME ~ /^(runtime|collectives|cluster|parallel|models)\// && !/^[ \t]*#/ &&
-  FILENAME !~ /^(runtime\/base\/options(_help)?|cluster\/detect\/slurm_node)\.(cc|h)$/ && /"[^"]*--[a-z][^"]*"/ {
+  FILENAME !~ /^(runtime\/base\/options(_help)?|cluster\/detect\/(slurm_node|detect_flux))\.(cc|h)$/ && /"[^"]*--[a-z][^"]*"/ {
     print FILENAME ":" FNR ": libraries know no flags; say what is expected, the program that owns the flag names it" }' \
   "${sources[@]}" >>"$violations"
 

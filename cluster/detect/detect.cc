@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "cluster/detect/command.h"
 #include "cluster/detect/detect_reader.h"
 #include "cluster/net/endpoint.h"
 #include "runtime/base/error.h"
@@ -19,6 +20,12 @@ namespace {
 
 // More than any machine has; keeps products of two in range.
 constexpr int kMaxNumber = 1 << 24;
+
+// Below the range from which the kernel picks ports for outgoing connections.
+constexpr std::uint16_t kFirstDerivedPort = 20000;
+constexpr std::uint64_t kDerivedPorts = 10000;
+
+constexpr std::chrono::seconds kCommandPatience{20};  // of a busy batch system
 
 void check_below(const PlacementReader& reader, std::string_view low_name, const std::optional<int>& low,
                  std::string_view high_name, const std::optional<int>& high) {
@@ -60,10 +67,18 @@ void describe(std::string& text, const Placement& placement, std::string_view na
 }  // namespace
 
 std::string_view name_of(JobSystem system) noexcept {
-  constexpr std::array<std::string_view, 11> kNames = {"none",  "environment", "openmpi",   "hydra",
-                                                       "slurm", "pmi",         "pmix",      "lsf",
-                                                       "pbs",   "kubeflow",    "kubernetes"};
+  constexpr std::array<std::string_view, 12> kNames = {"none",  "environment", "openmpi",  "hydra",
+                                                       "slurm", "pmi",         "pmix",     "lsf",
+                                                       "pbs",   "flux",        "kubeflow", "kubernetes"};
   return kNames[static_cast<std::size_t>(system)];
+}
+
+std::uint16_t derive_port(std::string_view job, std::string_view step) {
+  std::uint64_t hash = 14695981039346656037ULL;  // FNV-1a
+  for (const std::string_view text : {job, std::string_view("/"), step}) {
+    for (const char c : text) hash = (hash ^ static_cast<std::uint8_t>(c)) * 1099511628211ULL;
+  }
+  return static_cast<std::uint16_t>(kFirstDerivedPort + hash % kDerivedPorts);
 }
 
 std::string_view PlacementReader::text(std::string_view variable) const {
@@ -125,14 +140,18 @@ Machine this_machine() {
     content << in.rdbuf();
     return content.str();
   };
+  machine.output_of = [](const std::vector<std::string>& argv) {
+    return output_of(argv, Deadline::after(kCommandPatience));
+  };
   return machine;
 }
 
 Placement detect(const Environment& environment, const Machine& machine) {
   PlacementReader reader(environment, machine);
   reader.take_master("MASTER_ADDR", "MASTER_PORT");
-  for (const auto present : {detect_plain, detect_lsf, detect_openmpi, detect_hydra, detect_slurm, detect_pmi,
-                             detect_pmix, detect_kubeflow, detect_kubernetes, detect_pbs}) {
+  for (const auto present :
+       {detect_plain, detect_lsf, detect_openmpi, detect_hydra, detect_flux, detect_slurm, detect_pmi,
+        detect_pmix, detect_kubeflow, detect_kubernetes, detect_pbs}) {
     if (present(reader)) break;
   }
   if (reader.placement.system == JobSystem::none && reader.has("RANK"))

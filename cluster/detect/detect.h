@@ -1,6 +1,6 @@
 // Where this process stands among its peers, read from what schedulers and launchers put into the
-// environment. Pure: the environment, the host's name and files are arguments, so every scheduler can be
-// tested anywhere.
+// environment. Pure: the environment, the host's name, files and what commands print are arguments, so every
+// scheduler can be tested anywhere.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,7 @@ enum class JobSystem {
   pmix,
   lsf,
   pbs,
+  flux,
   kubeflow,
   kubernetes,
 };
@@ -58,14 +59,18 @@ struct Machine {
   std::function<std::optional<std::string>(const std::string& path)> read_file = [](const std::string&) {
     return std::optional<std::string>();
   };
+  /// What a command of the batch system prints, or nothing when it fails or does not answer in time.
+  std::function<std::optional<std::string>(const std::vector<std::string>& argv)> output_of =
+      [](const std::vector<std::string>&) { return std::optional<std::string>(); };
 };
 
 /// This machine, for real.
 Machine this_machine();
 
-/// Decides by the first that is present: RANK with WORLD_SIZE; LSF's jsrun; Open MPI; hydra; a Slurm step;
-/// PMI; PMIx; Kubeflow; Kubernetes' indexed job; PBS. MASTER_ADDR and MASTER_PORT win over what the system
-/// says. Throws UsageError naming the variable when a value is impossible or two contradict each other.
+/// Decides by the first that is present: RANK with WORLD_SIZE; LSF's jsrun; Open MPI; hydra; a task of
+/// Flux; a Slurm step; PMI; PMIx; Kubeflow; Kubernetes' indexed job; PBS. MASTER_ADDR and MASTER_PORT win
+/// over what the system says. Throws UsageError naming the variable when a value is impossible or two
+/// contradict each other.
 Placement detect(const Environment& environment, const Machine& machine);
 
 /// What the launcher of an MPI program (Open MPI, hydra, PMI) says of this very process: rank and world_size,

@@ -50,10 +50,14 @@ class PlacementReader {
   const Machine& machine_;
 };
 
+/// A port that every process of a job derives alike and two jobs on a node rarely share.
+std::uint16_t derive_port(std::string_view job, std::string_view step);
+
 /// Fills the reader's placement if its system is present; returns whether it is.
 bool detect_plain(PlacementReader& reader);
 bool detect_openmpi(PlacementReader& reader);
 bool detect_hydra(PlacementReader& reader);
+bool detect_flux(PlacementReader& reader);
 bool detect_slurm(PlacementReader& reader);
 bool detect_pmi(PlacementReader& reader);
 bool detect_pmix(PlacementReader& reader);

@@ -13,19 +13,6 @@ namespace dtrain {
 namespace {
 
 constexpr std::uint16_t kDefaultPort = 29500;
-// Below the range from which the kernel picks ports for outgoing connections.
-constexpr std::uint16_t kFirstDerivedPort = 20000;
-constexpr std::uint64_t kDerivedPorts = 10000;
-
-// A port that every process of a job derives alike and two jobs on a node rarely share.
-std::uint16_t derive_port(std::string_view job, std::string_view step) {
-  std::uint64_t hash = 14695981039346656037ULL;  // FNV-1a
-  for (const std::string_view text : {job, std::string_view("/"), step}) {
-    for (const char c : text) hash = (hash ^ static_cast<std::uint8_t>(c)) * 1099511628211ULL;
-  }
-  return static_cast<std::uint16_t>(kFirstDerivedPort + hash % kDerivedPorts);
-}
-
 std::string_view short_name(std::string_view host) { return host.substr(0, host.find('.')); }
 
 // Distinct lines in the order of their first appearance; hosts are listed once for every slot.

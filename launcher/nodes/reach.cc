@@ -84,6 +84,8 @@ bool meets_on_loopback(const NodePlacement& placement) {
 std::string how_to_share(const NodePlacement& placement) {
   if (placement.system == JobSystem::slurm)
     return "before srun run: export DTRAIN_TOKEN=$(openssl rand -hex 32), or give --token-file";
+  if (placement.system == JobSystem::flux)
+    return "before flux run: export DTRAIN_TOKEN=$(openssl rand -hex 32), or give --token-file";
   return "set the same DTRAIN_TOKEN on every node (make one with: openssl rand -hex 32), or give "
          "--token-file";
 }

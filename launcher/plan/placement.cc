@@ -42,6 +42,12 @@ std::string one_a_node(JobSystem system, int tasks) {
   if (system == JobSystem::slurm)
     return fmt::format(
         "srun --ntasks-per-node=1 dtrain-launch …, or without a launcher: srun -n {} dtrain train …", tasks);
+  if (system == JobSystem::flux)
+    return fmt::format(
+        "flux run --nodes=… --tasks-per-node=1 --exclusive dtrain-launch …, or without a launcher: flux run "
+        "-n {} "
+        "dtrain train …",
+        tasks);
   if (system == JobSystem::lsf) return "jsrun --tasks_per_rs=1 --rs_per_host=1 dtrain-launch …";
   const std::string_view map = system == JobSystem::openmpi ? "--map-by ppr:1:node" : "-ppn 1";
   return fmt::format("mpirun {} dtrain-launch …, or without a launcher: mpirun -np {} dtrain train …", map,
@@ -98,15 +104,23 @@ class Settler {
     const int together = detected_.local_world_size.value_or(1);
     // Without a number of workers each would take all of the machine. With one it is meant: several small
     // nodes on one machine, as one tries things out.
+    const bool flux = detected_.system == JobSystem::flux;
     if (together > 1 && is_mpi(detected_.system) && options_.nproc_kind == NprocKind::count) {
       note("launchers", fmt::format("{} on this machine", together),
            "each counts as a node; " + source("nproc-per-node") + ", says how many workers it starts");
-    } else if (together > 1) {
+    } else if (together > 1 && !flux) {
       throw UsageError(fmt::format(
           "{} started {} launchers on this node; expected one per node, which starts the workers itself: {}",
           starter(detected_.system), together,
           one_a_node(detected_.system, detected_.world_size.value_or(together))));
     }
+    // Flux spreads tasks as it finds room: this node may have one, and another several.
+    if (flux && detected_.world_size.value_or(0) > detected_.nnodes.value_or(1))
+      throw UsageError(fmt::format(
+          "flux run started {} launchers on {} node{}; expected one per node, which starts the workers "
+          "itself: {}",
+          *detected_.world_size, detected_.nnodes.value_or(1), detected_.nnodes.value_or(1) == 1 ? "" : "s",
+          one_a_node(detected_.system, *detected_.world_size)));
     nnodes_ = detected_.nnodes;
     node_rank_ = detected_.node_rank;
     nnodes_how_ = how("nnodes");

@@ -56,6 +56,7 @@ std::string job_name(const Placement& placement, const Environment& environment)
     return fmt::format("slurm-{}.{}", text_or(environment, "SLURM_JOB_ID", ""),
                        text_or(environment, "SLURM_STEP_ID", ""));
   }
+  if (placement.system == JobSystem::flux) return "flux-" + text_or(environment, "FLUX_JOB_ID", "");
   return text_or(environment, "TORCHELASTIC_RUN_ID", "");
 }
 
@@ -75,8 +76,9 @@ std::optional<Token> token_for(const Endpoint& endpoint, const Environment& envi
                   "none; put this line "
                   "before {}:\n    export DTRAIN_TOKEN=$(openssl rand -hex 32)",
                   addresses.front().text(),
-                  system == JobSystem::slurm ? "srun, which hands it on"
-                  : hydra                    ? "mpirun, and hand it on with -x DTRAIN_TOKEN"
+                  system == JobSystem::slurm  ? "srun, which hands it on"
+                  : system == JobSystem::flux ? "flux run, which hands it on"
+                  : hydra                     ? "mpirun, and hand it on with -x DTRAIN_TOKEN"
                           : "the command that starts the workers, on one node, and hand it to all"));
 }
 

@@ -243,6 +243,75 @@ TEST(Detect, LsfJsrunLeavesTheBatchHostOut) {
   EXPECT_EQ(placement.master_addr, "c01");
 }
 
+// A task of flux run, as flux-environment(7) describes it.
+Environment flux_task(int rank, int size, int nodes, int local_id) {
+  return {{"FLUX_JOB_ID", "\u0192D2e73NP"},         {"FLUX_JOB_ID_PATH", "/\u0192D2e73NP"},
+          {"FLUX_JOB_SIZE", std::to_string(size)},  {"FLUX_JOB_NNODES", std::to_string(nodes)},
+          {"FLUX_TASK_RANK", std::to_string(rank)}, {"FLUX_TASK_LOCAL_ID", std::to_string(local_id)},
+          {"FLUX_URI", "local:///run/flux/local"},  {"PMI_RANK", std::to_string(rank)},
+          {"PMI_SIZE", std::to_string(size)},       {"PMI_FD", "23"}};
+}
+
+/// Where flux answers with these hosts and tasks; empty: it fails.
+Machine flux_machine(const std::string& hosts, const std::string& tasks) {
+  Machine here = machine("n2");
+  here.output_of = [=](const std::vector<std::string>& argv) -> std::optional<std::string> {
+    if (argv == std::vector<std::string>{"flux", "hostlist", "local"} && !hosts.empty()) return hosts + "\n";
+    if (argv == std::vector<std::string>{"flux", "job", "taskmap", "--to=raw", "\u0192D2e73NP"} &&
+        !tasks.empty())
+      return tasks + "\n";
+    return std::nullopt;
+  };
+  return here;
+}
+
+TEST(Detect, FluxWithOneTaskPerNode) {
+  const Placement placement = detect(flux_task(1, 2, 2, 0), flux_machine("n[1-2]", ""));
+  EXPECT_EQ(placement.system, JobSystem::flux) << "not PMI";
+  EXPECT_EQ(name_of(placement.system), "flux");
+  EXPECT_EQ(placement.rank, 1);
+  EXPECT_EQ(placement.world_size, 2);
+  EXPECT_EQ(placement.local_rank, 0);
+  EXPECT_EQ(placement.local_world_size, 1);
+  EXPECT_EQ(placement.node_rank, 1);
+  EXPECT_EQ(placement.nnodes, 2);
+  EXPECT_EQ(placement.master_addr, "n1");
+  EXPECT_EQ(placement.hosts, (std::vector<std::string>{"n1", "n2"}));
+  const Placement first = detect(flux_task(0, 2, 2, 0), flux_machine("n[1-2]", ""));
+  EXPECT_EQ(first.master_port, placement.master_port);
+  EXPECT_NE(placement.master_port, std::nullopt);
+}
+
+TEST(Detect, FluxSaysWhichTasksAreOnANode) {
+  const Placement block = detect(flux_task(5, 6, 2, 1), flux_machine("n[1-2]", "0-3;4-5"));
+  EXPECT_EQ(block.node_rank, 1);
+  EXPECT_EQ(block.local_world_size, 2);
+  EXPECT_EQ(block.local_rank, 1);
+  const Placement cyclic = detect(flux_task(2, 5, 2, 1), flux_machine("n[1-2]", "0,2,4;1,3"));
+  EXPECT_EQ(cyclic.node_rank, 0);
+  EXPECT_EQ(cyclic.local_world_size, 3);
+  const Placement unknown = detect(flux_task(2, 5, 2, 1), flux_machine("n[1-2]", ""));
+  EXPECT_EQ(unknown.node_rank, std::nullopt);
+  EXPECT_EQ(unknown.local_world_size, std::nullopt);
+  EXPECT_THAT(explain(unknown), HasSubstr("`flux job taskmap` does not say"));
+}
+
+TEST(Detect, FluxOnOneNodeNeedsNoCommand) {
+  const Placement placement = detect(flux_task(3, 4, 1, 3), machine("n1"));
+  EXPECT_EQ(placement.local_world_size, 4);
+  EXPECT_EQ(placement.node_rank, 0);
+  EXPECT_EQ(placement.nnodes, 1);
+}
+
+TEST(Detect, FluxThatDoesNotAnswerLeavesTheMasterToTheUser) {
+  const Placement placement = detect(flux_task(1, 2, 2, 0), machine("n2"));
+  EXPECT_EQ(placement.master_addr, std::nullopt);
+  EXPECT_THAT(explain(placement), HasSubstr("`flux hostlist local` gave no answer here; set MASTER_ADDR"));
+  const Placement told = detect(with(flux_task(1, 2, 2, 0), {{"MASTER_ADDR", "n9"}}), machine("n2"));
+  EXPECT_EQ(told.master_addr, "n9");
+  EXPECT_THROW(detect(flux_task(1, 2, 2, 0), flux_machine("n[1-3]", "")), UsageError);
+}
+
 TEST(Detect, KubernetesIndexedJob) {
   const Environment pod{{"KUBERNETES_SERVICE_HOST", "10.96.0.1"}, {"JOB_COMPLETION_INDEX", "2"}};
   const Machine host = machine(

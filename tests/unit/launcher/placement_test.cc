@@ -264,6 +264,29 @@ TEST(NodePlacement, HydraPmiKubernetesKubeflowPbsAndLsf) {
   EXPECT_EQ(lsf.node_rank, 1);
 }
 
+TEST(NodePlacement, Flux) {
+  Machine machine{.hostname = "n2"};
+  machine.output_of = [](const std::vector<std::string>& argv) -> std::optional<std::string> {
+    if (argv.back() == "local") return "n[1-2]\n";
+    return std::nullopt;
+  };
+  const auto job = [](const char* size) {
+    return Environment{{"FLUX_JOB_ID", "f1"},    {"FLUX_TASK_RANK", "1"},     {"FLUX_JOB_SIZE", size},
+                       {"FLUX_JOB_NNODES", "2"}, {"FLUX_TASK_LOCAL_ID", "0"}, {"PMI_RANK", "1"},
+                       {"PMI_SIZE", size}};
+  };
+  const NodePlacement placement = settle_placement(options_of({"p"}), job("2"), machine, true);
+  EXPECT_EQ(placement.nodes.most, 2);
+  EXPECT_EQ(placement.node_rank, 1);
+  EXPECT_EQ(placement.master_addr, "n1");
+  EXPECT_FALSE(placement.ask_mpi);
+  EXPECT_THAT(complaint([&] { settle_placement(options_of({"p"}), job("3"), machine, true); }),
+              AllOf(HasSubstr("flux run started 3 launchers on 2 nodes"), HasSubstr("--tasks-per-node=1")));
+  machine.output_of = [](const std::vector<std::string>&) { return std::optional<std::string>(); };
+  EXPECT_THAT(complaint([&] { settle_placement(options_of({"p"}), job("2"), machine, true); }),
+              AllOf(HasSubstr("--master-addr is needed"), HasSubstr("flux hostlist local")));
+}
+
 TEST(NodePlacement, ExplanationsCoverEveryValue) {
   const std::string text = explanation_text(placement_of({"p"}, slurm()));
   for (const char* name :
