@@ -23,7 +23,8 @@ constexpr std::array kKnown = {Known{"launch=illegal-address", Place::launch},
                                Known{"connect=die", Place::connect},
                                Known{"recording=die", Place::recording},
                                Known{"memory=above", Place::memory, true},
-                               Known{"speed=slow", Place::speed, true}};
+                               Known{"speed=slow", Place::speed, true},
+                               Known{"links=slow", Place::links, true}};
 
 /// The number behind `mark`, which is cut off; false for something else there.
 template <class Number>
@@ -57,10 +58,10 @@ Faults::Faults(std::string_view text) {
   }
 }
 
-double Faults::slowness(int gpu) const {
+double Faults::slowness(Place place, int gpu) const {
   double times = 1;
   for (const Fault& fault : faults_) {
-    if (fault.place == Place::speed && (fault.gpu < 0 || fault.gpu == gpu))
+    if (fault.place == place && (fault.gpu < 0 || fault.gpu == gpu))
       times = static_cast<double>(fault.number);
   }
   return times;

@@ -10,7 +10,7 @@
 namespace emulation {
 
 /// Where a fault can happen.
-enum class Place { launch, memory, collective, connect, recording, speed };
+enum class Place { launch, memory, collective, connect, recording, speed, links };
 
 /// From …FAULTS, a list such as "launch=illegal-address@100,memory=out@7#1": at the 100th launch of any GPU,
 /// at the 7th allocation of GPU 1 (as numbered in the machine). Without @ the first time counts.
@@ -22,6 +22,7 @@ enum class Place { launch, memory, collective, connect, recording, speed };
 ///   connect=hang | die                      a rank never reaches its peers; its process is killed
 ///   recording=die                           its process is killed at the end of a recording
 ///   speed=slow:K                            kernels and library calls take K times as long, each time
+///   links=slow:K                            so do collectives alone
 ///
 /// Thread-safe.
 class Faults {
@@ -31,8 +32,8 @@ class Faults {
   /// Counts one more of `place` on `gpu`; what happens now ("hang"), or an empty text. `bytes`: of an
   /// allocation.
   std::string_view next(Place place, int gpu, std::uint64_t bytes = 0);
-  /// How many times as long as they need things take on `gpu`.
-  double slowness(int gpu) const;
+  /// How many times as long as they need things of `place`, speed or links, take on `gpu`.
+  double slowness(Place place, int gpu) const;
 
  private:
   struct Fault {

@@ -184,9 +184,11 @@ void Machine::finish(Stream& stream) {
   progress_.notify_all();
 }
 
-// A slow GPU: what has been done is over only now.
-void Machine::drag(int device, Clock::duration taken) const {
-  const double times = faults_.slowness(options_.visible[static_cast<std::size_t>(device)]);
+// A slow GPU, or slow links: what has been done is over only now.
+void Machine::drag(int device, Kind kind, Clock::duration taken) const {
+  const int gpu = options_.visible[static_cast<std::size_t>(device)];
+  double times = faults_.slowness(Place::speed, gpu);
+  if (kind == Kind::collective) times *= faults_.slowness(Place::links, gpu);
   if (times > 1) std::this_thread::sleep_for(taken * (times - 1));
 }
 
@@ -205,11 +207,12 @@ bool Machine::step(Lock& lock) {
     Stream::Queued& first = stream.queue.front();
     Progress progress = Progress::done;
     if (first.operation.start) {
+      const Kind kind = first.operation.kind;
       lock.unlock();
       if (!first.run) first.run = first.operation.start();
       const auto begun = Clock::now();
       progress = first.run();
-      drag(stream.device, Clock::now() - begun);
+      drag(stream.device, kind, Clock::now() - begun);
       lock.lock();
     }
     const std::shared_ptr<Stream> kept = std::move(running_);

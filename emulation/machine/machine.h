@@ -76,7 +76,7 @@ class Machine {
   bool is_ready(const Stream& stream) const;
   bool step(Lock& lock);
   void finish(Stream& stream);
-  void drag(int device, std::chrono::steady_clock::duration taken) const;
+  void drag(int device, Kind kind, std::chrono::steady_clock::duration taken) const;
 
   Options options_;
   Memory memory_;

@@ -9,6 +9,7 @@
 
 #include "cluster/detect/cpus.h"
 #include "cluster/detect/detect.h"
+#include "parallel/share.h"
 #include "training/options/parallelism.h"
 
 namespace dtrain {
@@ -17,7 +18,6 @@ namespace {
 constexpr double kSlow = 2;
 // Below this a machine's other work decides who is slow.
 constexpr double kLeastSecondsAStep = 1e-3;
-constexpr std::size_t kWhereBytes = 128;  // of each rank
 
 }  // namespace
 
@@ -98,21 +98,9 @@ std::string StragglerDetector::text_of(const StragglerChange& change) const {
       own.compute * 1e3, others.compute * 1e3);
 }
 
-void StragglerDetector::gather_where(const Deadline& deadline) {
-  std::string own = own_where_;
-  own.resize(kWhereBytes);
-  std::string all(own.size() * static_cast<std::size_t>(communicator_.size()), '\0');
-  communicator_
-      .all_gather({.data = own.data(), .count = own.size(), .dtype = DType::u8},
-                  {.data = all.data(), .count = all.size(), .dtype = DType::u8}, "where ranks are")
-      ->wait(deadline);
-  for (std::size_t at = 0; at < all.size(); at += kWhereBytes)
-    where_.emplace_back(all.substr(at, kWhereBytes).c_str());
-}
-
 std::optional<PhaseComparison> StragglerDetector::after_step(const Deadline& deadline) {
   if (communicator_.size() == 1 || ++steps_ % kEvery != 0) return std::nullopt;
-  if (where_.empty()) gather_where(deadline);
+  if (where_.empty()) where_ = gather_texts(communicator_, own_where_, deadline);
   Seconds own = since_last();
   std::vector<Seconds> all(static_cast<std::size_t>(communicator_.size()));
   communicator_

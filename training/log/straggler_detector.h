@@ -59,7 +59,6 @@ class StragglerDetector {
   std::optional<std::string> slow_rank(const std::vector<Seconds>& ranks);
   void score(const std::vector<Seconds>& ranks, PhaseComparison& found);
   std::string text_of(const StragglerChange& change) const;
-  void gather_where(const Deadline& deadline);
 
   Communicator& communicator_;
   const StepClock& clock_;

@@ -86,6 +86,8 @@ class Peers {
 
   /// Until leave(); afterwards it only knows who it was (ClosableCommunicator).
   Communicator& communicator() noexcept { return *communicator_; }
+  /// Where further groups of these workers can meet, until leave(); null if they met without one.
+  Store* store() noexcept { return rendezvous_.store(); }
   /// Null without servers.
   KeyValueStore* servers() noexcept { return servers_.get(); }
   /// How this worker takes part in remote calls: where it listens so that all others reach it, and the job's

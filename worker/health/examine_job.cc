@@ -19,7 +19,10 @@
 namespace dtrain {
 namespace {
 
-constexpr std::size_t kReducedElements = std::size_t{1} << 20;  // 4 MiB of float32
+constexpr std::size_t kReducedElements = std::size_t{1} << 20;        // 4 MiB of float32
+constexpr std::size_t kReducedOnGpus = std::size_t{1} << 25;          // 128 MiB
+constexpr std::size_t kReducedOnEmulatedGpus = std::size_t{1} << 18;  // 1 MiB
+constexpr std::chrono::seconds kGpuPatience{60};
 constexpr std::size_t kNoTerminal = 120;
 
 std::string host_name() {
@@ -39,8 +42,17 @@ std::size_t width_of_terminal(const Environment& environment) {
   return known ? window.ws_col : kNoTerminal;
 }
 
+/// The GPU of this worker, or where there is none the CPU; null where a GPU fails.
+std::shared_ptr<Device> find_device(const Placement& placement) {
+  try {
+    return make_device("auto", {.local_rank = *placement.local_rank});
+  } catch (const Error&) {
+    return nullptr;  // a finding says why
+  }
+}
+
 HealthReport examine_node(const JobExamination& wanted, const Environment& environment,
-                          const Placement& placement) {
+                          const Placement& placement, const std::shared_ptr<Device>& device) {
   HealthReport report;
   report.rank = *placement.rank;
   report.host = host_name();
@@ -49,15 +61,66 @@ HealthReport examine_node(const JobExamination& wanted, const Environment& envir
     if (finding.verdict == Verdict::bad && finding.subject != "fashion-mnist")
       report.bad.push_back(std::move(finding));
   }
-  std::shared_ptr<Device> device;
-  try {
-    device = make_device("auto", {.local_rank = *placement.local_rank});
-    report.device = device->name();
-  } catch (const Error&) {
-    report.device = "none";  // a finding says why
-  }
+  report.device = device ? device->name() : "none";
   measure_node(report, device, wanted.run_dir, *placement.local_rank == 0, wanted.seconds);
   return report;
+}
+
+/// The ranks of this worker's node, in order, where each has a GPU of its own, nothing is known to be wrong,
+/// and there are several; else empty. Collective.
+std::vector<int> ranks_with_gpus(const HealthReport& report, const Placement& placement,
+                                 const Environment& environment, const Device* device,
+                                 Communicator& communicator, Duration timeout) {
+  const std::string node = (placement.node_rank ? std::to_string(*placement.node_rank) : report.host) + " ";
+  const bool gpu = device != nullptr && device->type() == DeviceType::cuda && report.bad.empty();
+  // Where each worker sees its own GPU alone, it is the first for all of them.
+  const std::string place =
+      gpu ? fmt::format("{} {}", variable_or(environment, "CUDA_VISIBLE_DEVICES", ""), device->index())
+          : "none";
+  std::vector<int> ranks;
+  std::set<std::string> gpus;
+  const auto places = gather_texts(communicator, node + place, Deadline::after(timeout));
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    if (!places[rank].starts_with(node)) continue;
+    if (places[rank] == node + "none" || !gpus.insert(places[rank]).second) return {};
+    ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks.size() > 1 ? ranks : std::vector<int>();
+}
+
+/// How fast the GPUs of this node reduce together, by the collectives that training takes. Reported by the
+/// node's first; what fails is a bad finding of each.
+void measure_gpus(HealthReport& report, const std::vector<int>& ranks, const std::shared_ptr<Device>& device,
+                  Store* store, Duration timeout) {
+  if (ranks.empty() || store == nullptr) return;
+  try {
+    FdLog log(STDERR_FILENO, "dtrain", LogLevel::warning);
+    const auto own = std::find(ranks.begin(), ranks.end(), report.rank);
+    Bootstrap bootstrap;
+    bootstrap.rank = static_cast<int>(own - ranks.begin());
+    bootstrap.size = static_cast<int>(ranks.size());
+    bootstrap.store = store;
+    bootstrap.timeout = timeout;
+    bootstrap.device = device.get();
+    bootstrap.name = fmt::format("doctor-{}", ranks.front());
+    const auto group = make_communicator(Backend::nccl, bootstrap, log);
+    AllReducePlan plan;
+    plan.warmup = 2;
+    plan.iterations = 20;
+    plan.timeout = timeout;
+    const AllReduceResult reduced = measure_all_reduce(
+        *group, device, device->is_emulated() ? kReducedOnEmulatedGpus : kReducedOnGpus, plan);
+    if (reduced.wrong > 0)
+      throw Error(fmt::format("{} elements of the sums over the GPUs of ranks {} to {} are wrong",
+                              reduced.wrong, ranks.front(), ranks.back()));
+    if (own == ranks.begin())
+      report[Metric::gpu_all_reduce] = static_cast<double>(reduced.bytes()) / reduced.best_seconds;
+  } catch (const UsageError&) {
+    // There is no NCCL here; a program may bring its own.
+  } catch (const std::exception& error) {
+    report.bad.push_back({"GPU all_reduce", Verdict::bad, error.what(),
+                          "look for errors of the GPUs and their links in dmesg and nvidia-smi nvlink -e"});
+  }
 }
 
 void print(const std::vector<HealthReport>& reports, const AllReduceResult& reduced, std::string_view backend,
@@ -91,11 +154,15 @@ ExitCode examine_job(const JobExamination& wanted, const Environment& environmen
   const Placement placement = find_placement(environment);
   limit_threads(placement, environment);
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::warning);
-  HealthReport report = examine_node(wanted, environment, placement);
+  const std::shared_ptr<Device> device = find_device(placement);
+  HealthReport report = examine_node(wanted, environment, placement, device);
   Peers peers(placement, Backend::automatic, environment, wanted.timeout, log);
   Communicator& communicator = peers.communicator();
   measure_links(report, communicator,
                 gather_texts(communicator, report.host, Deadline::after(wanted.timeout)), wanted.timeout);
+  measure_gpus(report,
+               ranks_with_gpus(report, placement, environment, device.get(), communicator, wanted.timeout),
+               device, peers.store(), std::min<Duration>(wanted.timeout, kGpuPatience));
   AllReducePlan plan;
   plan.warmup = 1;
   plan.iterations = 3;

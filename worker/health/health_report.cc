@@ -16,14 +16,15 @@ using Json = nlohmann::json;
 
 // Half a link's bandwidth, or a third of a disk's, is out of line. GPUs of one kind differ by less than a
 // third unless something is wrong with them; CPUs by more, where other programs, or a core's other thread,
-// use them for a while.
-constexpr double kShareOfCpu = 0.5;
+// use them for a while; and what several processes do together waits for the last of them.
+constexpr double kShareOfCpu = 0.5, kShareOfEmulatedGpus = 0.25;
 constexpr std::array<MetricSpec, kMetrics> kSpecs = {{
     {"matmul", "matmul GFLOP/s", 1e-9, "GFLOP/s", 1 / 1.3, 0},
     {"memory copy", "memory GB/s", 1e-9, "GB/s", 1 / 2.0, 0, false},
     {"memory free", "free GiB", 1.0 / (1024.0 * 1024.0 * 1024.0), "GiB", 1 / 4.0, 0},
     {"disk write", "disk MB/s", 1e-6, "MB/s", 1 / 3.0, 0},
     {"disk free", "disk GiB", 1.0 / (1024.0 * 1024.0 * 1024.0), "GiB", 0, 0},
+    {"GPU all_reduce", "GPU all_reduce GB/s", 1e-9, "GB/s", 1 / 1.5, 0},
     {"link", "link MB/s", 1e-6, "MB/s", 1 / 1.5, 0},
     {"clock", "clock s", 1, "s", 0, 1},
 }};
@@ -55,6 +56,12 @@ double median_of(std::vector<double> values) {
 
 bool computes_on_cpu(const HealthReport& report) {
   return report.device.starts_with("cpu") || report.device.find("emulated") != std::string::npos;
+}
+
+// Of the median, where processors do the work of what is measured.
+double share_on_cpu(Metric metric) {
+  if (metric == Metric::matmul) return kShareOfCpu;
+  return metric == Metric::gpu_all_reduce ? kShareOfEmulatedGpus : spec_of(metric).least_share;
 }
 
 std::vector<double> values_of(const std::vector<HealthReport>& reports, Metric metric) {
@@ -177,8 +184,7 @@ std::vector<Outlier> find_outliers(const std::vector<HealthReport>& reports) {
     const double median = median_of(values);
     for (std::size_t row = 0; row < reports.size(); ++row) {
       const double value = reports[row][metric];
-      const bool on_cpu = metric == Metric::matmul && computes_on_cpu(reports[row]);
-      const double share = on_cpu ? kShareOfCpu : spec.least_share;
+      const double share = computes_on_cpu(reports[row]) ? share_on_cpu(metric) : spec.least_share;
       const bool low = share > 0 && value < share * median;
       const bool away = spec.most_away > 0 && std::abs(value - median) > spec.most_away;
       if (low || away) outliers.push_back({row, metric, value, median});

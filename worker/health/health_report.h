@@ -13,8 +13,8 @@
 namespace dtrain {
 
 /// What is measured, in the order of the table's columns.
-enum class Metric { matmul, memory_copy, memory_free, disk_write, disk_free, link, clock };
-inline constexpr std::size_t kMetrics = 7;
+enum class Metric { matmul, memory_copy, memory_free, disk_write, disk_free, gpu_all_reduce, link, clock };
+inline constexpr std::size_t kMetrics = 8;
 
 struct MetricSpec {
   std::string_view name;     ///< "disk write"; its key in JSON has _ for the space

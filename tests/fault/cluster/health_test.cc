@@ -41,7 +41,7 @@ class Health : public ::testing::Test {
 
   // All launchers of a job; those of `sick` hosts with `sickness` in their environment.
   void start(const Variables& sickness, const std::vector<std::string>& program_of_job,
-             const Variables& all = {}) {
+             const Variables& all = {}, int workers = 1) {
     for (int host = 0; host < kHosts; ++host) {
       std::vector<std::string> argv = {program("dtrain-launch"),
                                        "--nnodes=3",
@@ -49,7 +49,7 @@ class Health : public ::testing::Test {
                                        "--max-restarts=2",
                                        "--node_rank=" + std::to_string(host),
                                        "--master_addr=" + NetnsLab::address(0),
-                                       "--nproc_per_node=1",
+                                       "--nproc_per_node=" + std::to_string(workers),
                                        "--health-check=" + folder_.path().string()};
       argv.insert(argv.end(), program_of_job.begin(), program_of_job.end());
       Variables environment = {
@@ -115,6 +115,16 @@ TEST_F(Health, AGpuThatFails) {
     GTEST_SKIP() << "built without the emulated CUDA machine (ninja dtrain_cuda_emulated)";
   start({{"DTRAIN_EMULATED_FAULTS", "launch=ecc"}}, show_, {{"DTRAIN_EMULATED_GPUS", "1"}});
   expect_kept_out("this node is unfit: ");
+}
+
+// Each node's two GPUs reduce together; the sick one's links are slow, and nothing else.
+TEST_F(Health, GpusThatReduceSlowly) {
+  if (!std::filesystem::exists(program("../lib/libdtrain_cuda_emulated.so")))
+    GTEST_SKIP() << "built without the emulated CUDA machine (ninja dtrain_cuda_emulated)";
+  start({{"DTRAIN_EMULATED_FAULTS", "links=slow:30#1"}},
+        {"sh", "-c", "[ $LOCAL_RANK = 1 ] || echo rank $((RANK / 2)) of $((WORLD_SIZE / 2))"},
+        {{"DTRAIN_EMULATED_GPUS", "2"}}, 2);
+  expect_kept_out("GPU all_reduce ");
 }
 
 // It was well at the start.

@@ -61,6 +61,21 @@ TEST(HealthReport, NamesASlowDiskHalfABandwidthAWrongClockAndASlowProcessor) {
                                              "rank 3 (host d): clock -90.000 s, the median is +0.001 s"));
 }
 
+// Of each node the first worker has it.
+TEST(HealthReport, NamesTheNodeWhoseGpusReduceSlowly) {
+  auto reports = healthy(6);
+  for (const int first : {0, 2, 4}) reports[static_cast<std::size_t>(first)][Metric::gpu_all_reduce] = 3e11;
+  EXPECT_THAT(texts_of(reports), IsEmpty());
+  reports[2][Metric::gpu_all_reduce] = 1.9e11;
+  EXPECT_THAT(texts_of(reports),
+              ElementsAre("rank 2 (host c): GPU all_reduce 190 GB/s, the median is 300 GB/s"));
+  EXPECT_TRUE(spec_of(Metric::gpu_all_reduce).decides);
+  for (HealthReport& report : reports) report.device = "emulated GPU 0";
+  EXPECT_THAT(texts_of(reports), IsEmpty()) << "processors, which other programs use too";
+  reports[2][Metric::gpu_all_reduce] = 0.7e11;
+  EXPECT_THAT(texts_of(reports), ElementsAre(HasSubstr("rank 2 (host c): GPU all_reduce 70 GB/s")));
+}
+
 TEST(HealthReport, AProcessorMayBeBusyWithOtherPrograms) {
   auto reports = healthy(4);
   for (HealthReport& report : reports) report.device = "cpu (oneDNN 2.6.3, avx2)";
