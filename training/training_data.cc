@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "runtime/base/error.h"
 
@@ -21,11 +22,56 @@ void check_like_torchvision(const TrainConfig& config, const DataShare& share, b
                         : fmt::format("{} samples for {} micro-batches", config.batch.global, passes)));
 }
 
+/// "fc1.weight [120, 400]" of the first parameter of `network` that `other` has in another shape, or not at
+/// all; "" where they have the same.
+std::string first_difference(const Module& network, const Module& other) {
+  const NamedTensors own = network.named_parameters(), others = other.named_parameters();
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const auto& [name, tensor] = own[i];
+    if (i < others.size() && others[i].first == name && others[i].second.shape() == tensor.shape()) continue;
+    return fmt::format("{} {}", name, tensor.shape().to_string());
+  }
+  return "";
+}
+
+// One network learns from all sizes, and is evaluated on its own.
+void check_sizes(const TrainConfig& config, const Task& task, const Source& train,
+                 const std::shared_ptr<Device>& device) {
+  const TrainingSize& size = config.augment.size;
+  if (size.from == 0) return;
+  const auto build = [&](std::span<const Field> fields) {
+    Generator generator(config.seed);
+    return task.build(fields, generator, device);
+  };
+  const auto refuse = [&](int side, const std::string& got) {
+    throw UsageError(
+        fmt::format("--augment: expected no size= for a network that is made for one size, got "
+                    "size={} with {}, {} for images of {} x {}",
+                    name_of(size), task.name(), got, side, side));
+  };
+  const auto network = build(train.fields());
+  std::set<int> checked;
+  for (std::int64_t epoch = 0; epoch <= size.last; epoch = std::max<std::int64_t>(epoch, size.first) + 1) {
+    if (!checked.insert(size.at(epoch)).second) continue;
+    const auto seen = train.at_epoch(epoch);
+    if (seen == nullptr) return;  // a task that opens data of its own
+    std::string difference;
+    try {
+      difference = first_difference(*build(seen->fields()), *network);
+    } catch (const UsageError& error) {
+      refuse(size.at(epoch), fmt::format("which cannot be made ({})", error.what()));
+    }
+    if (!difference.empty()) refuse(size.at(epoch), "whose parameters differ: " + difference);
+  }
+}
+
 }  // namespace
 
 TrainingData::TrainingData(const TrainConfig& config, const Task& task, DataShare share,
                            const std::shared_ptr<Device>& device, Log& log, SpanRecorder* spans)
-    : seed_(config.seed),
+    : task_(task),
+      device_(device),
+      seed_(config.seed),
       global_batch_(config.batch.global),
       parts_(share.parts),
       replays_(config.like_torchvision.has_value()) {
@@ -52,15 +98,22 @@ TrainingData::TrainingData(const TrainConfig& config, const Task& task, DataShar
                                                               .parts = share.parts});
   smallest_pass_ = smallest_pass(share.size, config.batch.accumulate);
   pass_size_ = sampler_->full_share() / config.batch.accumulate;
-  read_from_ = task.for_training(train_);
-  if (config.like_torchvision) check_like_torchvision(config, share, read_from_ == train_);
-  loader_ = std::make_unique<Loader>(read_from_, device,
-                                     LoaderOptions{.batch_size = pass_size_,
-                                                   .threads = config.loader_threads,
-                                                   .bytes = device->type() != DeviceType::cpu,
-                                                   .seed = config.seed,
-                                                   .torch_workers = config.like_torchvision,
-                                                   .spans = spans});
+  check_sizes(config, task, *train_, device);
+  loading_ = {.batch_size = pass_size_,
+              .threads = config.loader_threads,
+              .bytes = device->type() != DeviceType::cpu,
+              .seed = config.seed,
+              .torch_workers = config.like_torchvision,
+              .spans = spans};
+  read_from(in_epoch(train_, 0));
+  if (config.like_torchvision) check_like_torchvision(config, share, read_from_ == seen_);
+}
+
+void TrainingData::read_from(std::shared_ptr<const Source> train) {
+  loader_ = nullptr;  // its batches' memory goes before there is more
+  read_from_ = task_.for_training(train);
+  seen_ = std::move(train);
+  loader_ = std::make_unique<Loader>(read_from_, device_, loading_);
 }
 
 std::optional<FedPictures> TrainingData::first_fed(const Task& task, const std::shared_ptr<Device>& device,
@@ -92,6 +145,10 @@ std::optional<FedPictures> TrainingData::first_fed(const Task& task, const std::
 
 void TrainingData::start(std::int64_t epoch, std::int64_t position) {
   if (replays_) {
+  if (auto seen = in_epoch(train_, epoch); !std::ranges::equal(seen->fields(), seen_->fields())) {
+    read_from(std::move(seen));
+    ++shapes_;
+  }
     std::vector<std::int64_t> order = sampler_->order(epoch);
     const auto left = static_cast<std::int64_t>(sampler_->order(epoch, position).size());
     const std::int64_t taken = static_cast<std::int64_t>(order.size()) - left;
@@ -129,8 +186,8 @@ std::int64_t TrainingData::smallest_pass(std::int64_t shares, std::int64_t accum
   return smallest;
 }
 
-bool TrainingData::full_at(std::int64_t position) const noexcept {
-  return sampler_->samples_at(position) == global_batch_;
+std::optional<int> TrainingData::shape_at(std::int64_t position) const noexcept {
+  return sampler_->samples_at(position) == global_batch_ ? std::optional(shapes_) : std::nullopt;
 }
 
 }  // namespace dtrain

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "parallel/strategy.h"
 #include "runtime/data/fingerprint.h"
@@ -18,10 +19,12 @@ namespace dtrain {
 class TrainingData {
  public:
   /// Opens both splits. `spans` is borrowed and may be null. Throws as Task::open, and UsageError when the
-  /// two splits' samples are made of different fields.
+  /// two splits' samples are made of different fields, and where images are of other sizes in training than
+  /// in evaluation (Source::at_epoch) for a network that is made for one size.
   TrainingData(const TrainConfig& config, const Task& task, DataShare share,
                const std::shared_ptr<Device>& device, Log& log, SpanRecorder* spans);
 
+  /// With the fields that the network is made for.
   const Source& train() const noexcept { return *train_; }
   const std::shared_ptr<const Source>& shared_train() const noexcept { return train_; }
   const std::shared_ptr<const Source>& test() const noexcept { return test_; }
@@ -44,16 +47,25 @@ class TrainingData {
   std::size_t passes_at(std::int64_t position) const noexcept;
   /// Samples of the smallest pass of an epoch, of any rank; the same on all of them.
   std::int64_t smallest_pass() const noexcept { return smallest_pass_; }
-  /// Whether the step there has as many samples as most.
-  bool full_at(std::int64_t position) const noexcept;
+  /// How many other shapes the epochs that were started before had, where the step at `position` has as many
+  /// samples as most; else nothing. Shapes are the same on all ranks.
+  std::optional<int> shape_at(std::int64_t position) const noexcept;
 
  private:
+  /// From now on the loader reads `train`, which is train_ in some epoch.
+  void read_from(std::shared_ptr<const Source> train);
   std::int64_t smallest_pass(std::int64_t shares, std::int64_t accumulate) const;
 
-  std::shared_ptr<const Source> train_, test_, read_from_;
+  const Task& task_;
+  std::shared_ptr<Device> device_;
+  std::shared_ptr<const Source> train_, test_;
+  std::shared_ptr<const Source> seen_;       ///< train_ as it is in this epoch
+  std::shared_ptr<const Source> read_from_;  ///< that, with the task's own fields
   DataFingerprint fingerprint_;
   std::unique_ptr<StepSampler> sampler_;
+  LoaderOptions loading_;
   std::unique_ptr<Loader> loader_;
+  int shapes_ = 0;  ///< that there were before
   std::uint64_t seed_;
   std::int64_t global_batch_, pass_size_, smallest_pass_ = 0;
   int parts_;     ///< shares of this rank; a pass holds samples of one

@@ -42,6 +42,11 @@ std::string Field::to_string() const {
   return fmt::format("{} {} {}", name, name_of(dtype), shape.to_string());
 }
 
+std::shared_ptr<const Source> in_epoch(const std::shared_ptr<const Source>& source, std::int64_t epoch) {
+  auto seen = source->at_epoch(epoch);
+  return seen == nullptr ? source : seen;
+}
+
 std::string place_name(const Source& source, std::int64_t index) {
   const std::int64_t place = source.place_of(index);
   return place == index ? std::to_string(index) : fmt::format("{} ({} of the file)", index, place);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -90,12 +91,23 @@ class Source {
     return false;
   }
 
+  /// The same samples as training sees them in epoch number `epoch` (from 0), their fields perhaps of other
+  /// extents than fields() says: pictures whose size grows along a run. Null: as they are here, as most
+  /// sources' are in every epoch. A source made of another one hands the question on.
+  virtual std::shared_ptr<const Source> at_epoch(std::int64_t epoch) const {
+    static_cast<void>(epoch);
+    return nullptr;
+  }
+
   /// How the field numbered `field`, an image [C, H, W], is shown to people; nothing: nobody knows. A source
   /// made of another one hands the question on.
   virtual std::optional<PixelNumbers> pixel_numbers(std::size_t field) const noexcept {
     return has_bytes(field) ? std::optional(PixelNumbers()) : std::nullopt;
   }
 };
+
+/// source->at_epoch(), or `source` itself where that is null.
+std::shared_ptr<const Source> in_epoch(const std::shared_ptr<const Source>& source, std::int64_t epoch);
 
 /// What sample `index` is called in messages: "3", or "3 (17 of the file)" where its place there is another.
 std::string place_name(const Source& source, std::int64_t index);

@@ -68,6 +68,18 @@ TEST_F(PictureRuns, TheSameWeightsForAnyNumberOfWorkersAndThreads) {
 std::map<std::int64_t, std::vector<std::int64_t>> samples_by_epoch(const fs::path& run) {
   struct Step {
     std::int64_t start = -1, epoch = 0;
+/// Makes train() kill `run`, which is started alone, once its metrics have so many lines.
+void kill_after_lines(TrainingRun& run, std::ptrdiff_t lines) {
+  const auto has_begun = [metrics = run.run_dir / "metrics.jsonl", lines] {
+    return fs::exists(metrics) && std::ranges::count(read_file(metrics), '\n') >= lines;
+  };
+  run.options.while_running = [has_begun, timeout = run.options.timeout](pid_t process) {
+    for (const Deadline deadline = Deadline::after(timeout); !deadline.expired() && !has_begun();)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ::kill(process, SIGKILL);
+  };
+}
+
     std::vector<std::int64_t> samples;
   };
   std::map<std::int64_t, Step> steps;
@@ -111,16 +123,7 @@ TEST_F(PictureRuns, TheSameFromAFolderOrShardsInAnyWorldAndAfterAKill) {
   TrainingRun killed = of(
       "killed", 1, {shards, "--loader-threads=2", "--log-samples", "--log-every=1", "--checkpoint-every=1"});
   killed.start = Start::alone;
-  killed.options.while_running = [&](pid_t process) {
-    const auto has_begun = [&] {
-      const fs::path metrics = killed.run_dir / "metrics.jsonl";
-      return fs::exists(metrics) && std::ranges::count(read_file(metrics), '\n') >= 10;
-    };
-    for (const Deadline deadline = Deadline::after(killed.options.timeout);
-         !deadline.expired() && !has_begun();)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    ::kill(process, SIGKILL);
-  };
+  kill_after_lines(killed, 10);
   EXPECT_EQ(train(killed).exit_code, 128 + SIGKILL);
   killed.options.while_running = nullptr;
   const RunResult resumed = train(killed);
@@ -138,6 +141,71 @@ TEST_F(PictureRuns, MixedBatchesAreTheSameForAnyNumberOfWorkersAndThreads) {
   const std::vector<std::string> recipe = {"--augment=imagenet-v2", "--mixup=0.2", "--cutmix=1",
                                            "--label-smoothing=0.1"};
   const auto with = [&](std::vector<std::string> more) {
+// Six steps an epoch: pictures of 32 pixels a side in the first two epochs, of 64 in the third, of 96 in the
+// last; evaluated at 48.
+TEST_F(PictureRuns, GrowingPicturesAreTheSameInAnyWorldAndAfterAKill) {
+  const std::vector<std::string> asked = {
+      "--dataset=folder:" + (folder_ / "data").string() + ",size=48,split=0.8",
+      "--model=resnet18-imagenet",
+      "--augment=imagenet,size=32/96/1/3",
+      "--global-batch-size=4",
+      "--virtual-workers=2",
+      "--mixup=0.2",
+      "--cutmix=1"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = asked;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  for (const auto& [name, world, threads] : {std::tuple{"one", 1, "0"}, {"two", 2, "2"}}) {
+    const RunResult result =
+        train(run(name, world, with({"--epochs=4", std::string("--loader-threads=") + threads})));
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(final_weights(folder_ / name), final_weights(folder_ / "one")) << name;
+  }
+  // Killed in the middle of the epoch of 64, or a little later.
+  TrainingRun killed = run("killed", 1, with({"--epochs=4", "--log-every=1", "--checkpoint-every=1"}));
+  killed.start = Start::alone;
+  kill_after_lines(killed, 16);
+  EXPECT_EQ(train(killed).exit_code, 128 + SIGKILL);
+  killed.options.while_running = nullptr;
+  const RunResult resumed = train(killed);
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err + resumed.out, HasSubstr("resuming from step"));
+  EXPECT_EQ(final_weights(killed.run_dir), final_weights(folder_ / "one"));
+
+  // The first epochs are those of pictures of 32, the others are not.
+  const auto losses_of = [&](const std::string& name, const std::string& size) {
+    const RunResult result =
+        train(run(name, 1, with({"--epochs=4", "--log-every=1", "--augment=imagenet" + size})));
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return losses(folder_ / name);
+  };
+  const auto growing = losses_of("growing", ",size=32/96/1/3"), small = losses_of("small", ",size=32");
+  ASSERT_EQ(growing.size(), 24U);
+  ASSERT_EQ(small.size(), 24U);
+  EXPECT_TRUE(std::equal(growing.begin(), growing.begin() + 12, small.begin()));
+  EXPECT_NE(growing[12], small[12]);
+  const RunResult evaluated = test::run({program("dtrain"), "eval", (folder_ / "one").string(), "--json"});
+  ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  EXPECT_EQ(Json::parse(evaluated.out)["accuracy"].number(), last_accuracy(folder_ / "one"));
+}
+
+TEST_F(PictureRuns, NetworksOfOneSizeTakeNoOther) {
+  EXPECT_THAT(train(run("x", 1, {"--augment=imagenet,size=28/56/0/1"})).err,
+              AllOf(HasSubstr("--augment"), HasSubstr("size=28/56/0/1 with lenet"), HasSubstr("fc1"),
+                    HasSubstr("56 x 56")));
+  const std::string larger = "--dataset=folder:" + (folder_ / "data").string() + ",size=32";
+  EXPECT_THAT(train(run("x", 1, {larger, "--augment=imagenet,size=48", "--model=vit-small"})).err,
+              AllOf(HasSubstr("--augment"), HasSubstr("size=48 with vit-small"), HasSubstr("pos_embed")));
+  EXPECT_THAT(train(run("x", 1, {larger, "--augment=imagenet,size=20", "--model=vit-small"})).err,
+              AllOf(HasSubstr("size=20 with vit-small"), HasSubstr("multiples of 16")));
+  EXPECT_THAT(train(run("x", 1, {"--augment=imagenet,size=20/20"})).err,
+              HasSubstr("size=FROM/TO/FIRST/LAST"));
+  EXPECT_FALSE(fs::exists(folder_ / "x"));
+  EXPECT_EQ(train(run("same", 1, {"--augment=imagenet,size=28"})).exit_code, 0);
+}
+
     more.insert(more.end(), recipe.begin(), recipe.end());
     return more;
   };

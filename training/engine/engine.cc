@@ -211,8 +211,13 @@ StepGraph* Engine::graph_for(const StepPlan& plan, int& key) {
   const std::optional<int> number = strategy_.graph_key(plan.report.record.step);
   if (!number) return nullptr;
   key = *number;
+  if (plan.shape && *plan.shape != recorded_shape_) {
+    device_->compute_stream().synchronize();  // the last launch may still run
+    forget_recordings();
+    recorded_shape_ = *plan.shape;
+  }
   StepGraph& graph = graphs_.try_emplace(key, device_).first->second;
-  return graph.takes(plan.full) ? &graph : nullptr;
+  return graph.takes(plan.shape.has_value()) ? &graph : nullptr;
 }
 
 void Engine::step(const StepPlan& plan, const BatchSupply& supply) {

@@ -56,7 +56,9 @@ struct EngineOptions {
 struct StepPlan {
   StepReport report;       ///< as it is queued
   std::size_t passes = 1;  ///< of this rank
-  bool full = true;        ///< its batches have the shapes that most steps have, so that it may be recorded
+  /// Which of the run's shapes its batches have, so that it may be recorded; nothing: one that few steps
+  /// have.
+  std::optional<int> shape = 0;
 };
 
 /// Where a step's batches come from, one a pass.
@@ -150,6 +152,7 @@ class Engine {
   BatchFeed feed_;
   std::unique_ptr<StepReports> reports_;
   std::map<int, StepGraph> graphs_;  ///< by the strategy's graph_key()
+  int recorded_shape_ = 0;           ///< StepPlan::shape of their steps
 };
 
 }  // namespace dtrain

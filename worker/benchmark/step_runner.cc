@@ -34,7 +34,7 @@ StepRunner::StepRunner(const TrainConfig& config, const Task& task, Communicator
                                  .augment = config.augment,
                                  .on_bad_sample = config.on_bad_sample})
                           .train;
-  batch_ = load_batch(source);
+  batch_ = load_batch(in_epoch(source, 0));
   const Deadline deadline = Deadline::after(config_.collective_timeout);
   engine_.prepare({.build =
                        [&](const std::shared_ptr<Device>& where) {

@@ -18,7 +18,9 @@ namespace {
 constexpr std::array<std::string_view, 3> kPresets = {"none", "imagenet", "imagenet-v2"};
 constexpr std::string_view kSteps =
     "crop, flip, jitter=BRIGHTNESS/CONTRAST/SATURATION/HUE, randaugment=OPS/MAGNITUDE, trivialaugment, "
-    "erase=PROBABILITY";
+    "erase=PROBABILITY, size=PIXELS, size=FROM/TO/FIRST/LAST";
+constexpr int kMostPixels = 1 << 14;  // of a side
+constexpr int kSizeStep = 32, kMostEpochs = 1'000'000;
 
 const std::array<Augmentation, 3>& presets() {
   static const std::array<Augmentation, 3> values = {
@@ -53,6 +55,19 @@ std::optional<std::vector<double>> numbers(std::string_view text, std::size_t co
 
 bool is_whole(double value) { return value == std::floor(value); }
 
+/// "176" or "160/192/11/13"; nothing where it is neither.
+std::optional<TrainingSize> training_size(std::string_view text) {
+  auto v = numbers(text, 1, kMostPixels);
+  v = v ? std::vector{v->front(), v->front(), 0.0, 0.0} : numbers(text, 4, kMostEpochs);
+  if (!v || !std::ranges::all_of(*v, is_whole)) return {};
+  TrainingSize size{static_cast<int>((*v)[0]), static_cast<int>((*v)[1]), static_cast<int>((*v)[2]),
+                    static_cast<int>((*v)[3])};
+  const bool fits = std::min(size.from, size.to) >= 1 && std::max(size.from, size.to) <= kMostPixels;
+  if (!fits || size.first > size.last) return {};
+  if (size.from == size.to) size.first = size.last = 0;
+  return size;
+}
+
 /// Adds one step to `to`; false where it is none.
 bool add_step(std::string_view step, Augmentation& to) {
   const std::size_t equals = step.find('=');
@@ -70,6 +85,10 @@ bool add_step(std::string_view step, Augmentation& to) {
     const auto v = numbers(value, 1, 1);
     if (!v) return false;
     to.erase = v->front();
+  } else if (name == "size") {
+    const auto size = training_size(value);
+    if (!size) return false;
+    to.size = *size;
   } else if (has_value) {
     return false;
   } else if (name == "crop") {
@@ -128,6 +147,19 @@ bool is_factor(PictureOpKind kind) {
 
 std::span<const std::string_view> augmentation_presets() noexcept { return kPresets; }
 
+std::string name_of(const TrainingSize& size) {
+  if (size.from == size.to) return fmt::format("{}", size.from);
+  return fmt::format("{}/{}/{}/{}", size.from, size.to, size.first, size.last);
+}
+
+int TrainingSize::at(std::int64_t epoch) const noexcept {
+  if (epoch <= first) return from;
+  if (epoch >= last) return to;
+  const double share = static_cast<double>(epoch - first) / (last - first);
+  const auto steps = static_cast<int>(std::nearbyint((from + (to - from) * share) / kSizeStep));
+  return std::clamp(steps * kSizeStep, std::min(from, to), std::max(from, to));
+}
+
 std::string name_of(const Augmentation& augmentation) {
   for (std::size_t i = 0; i < kPresets.size(); ++i)
     if (augmentation == presets()[i]) return std::string(kPresets[i]);
@@ -140,6 +172,7 @@ std::string name_of(const Augmentation& augmentation) {
     steps.push_back(fmt::format("randaugment={}/{}", r.ops, r.magnitude));
   if (augmentation.trivial_augment) steps.emplace_back("trivialaugment");
   if (augmentation.erase > 0) steps.push_back(fmt::format("erase={}", augmentation.erase));
+  if (augmentation.size.from > 0) steps.push_back("size=" + name_of(augmentation.size));
   return fmt::format("{}", fmt::join(steps, ","));
 }
 

@@ -8,6 +8,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
 #include "runtime/data/images/clips/clip_source.h"
+#include "runtime/data/images/files/growing_source.h"
 #include "runtime/data/images/files/picture_source.h"
 #include "runtime/data/images/masks/masked_source.h"
 #include "runtime/data/sources/open_files.h"
@@ -28,35 +29,49 @@ struct SampleFiles {
   std::string place;  ///< for messages
   std::int64_t size = 0;
   std::vector<std::string> classes;
-  std::function<std::shared_ptr<const Source>(std::string name, const Augmentation& augment,
-                                              std::shared_ptr<BadSamples> bad)>
+  /// With images of `size` pixels a side; 0: as the options of the files say.
+  std::function<std::shared_ptr<const Source>(const std::string& name, const Augmentation& augment, int size,
+                                              const std::shared_ptr<BadSamples>& bad)>
       make;
 };
 
+/// The options for images of `size` pixels a side, which show as much of a picture's middle.
+PictureOptions changed(PictureOptions options, const Augmentation& augment, int size) {
+  options.augmentation = augment;
+  if (size == 0) return options;
+  const auto scaled = static_cast<std::int64_t>(options.resize) * size / options.size;
+  options.resize = std::max(size, static_cast<int>(scaled));
+  options.size = size;
+  return options;
+}
+
 SampleFiles pictures_at(std::string place, const std::shared_ptr<const PictureFiles>& files,
-                        PictureOptions options) {
+                        const PictureOptions& options) {
   return {std::move(place), files->size(), files->classes(),
-          [=](std::string name, const Augmentation& augment, std::shared_ptr<BadSamples> bad) mutable {
-            options.augmentation = augment;
-            return std::make_shared<const PictureSource>(std::move(name), files, options, std::move(bad));
+          [=](const std::string& name, const Augmentation& augment, int size,
+              const std::shared_ptr<BadSamples>& bad) {
+            return std::make_shared<const PictureSource>(name, files, changed(options, augment, size), bad);
           }};
 }
 
-SampleFiles clips_at(std::string place, const std::shared_ptr<const ClipFiles>& files, ClipOptions options) {
+SampleFiles clips_at(std::string place, const std::shared_ptr<const ClipFiles>& files,
+                     const ClipOptions& options) {
   return {std::move(place), files->size(), files->classes(),
-          [=](std::string name, const Augmentation& augment, std::shared_ptr<BadSamples> bad) mutable {
-            options.picture.augmentation = augment;
-            return std::make_shared<const ClipSource>(std::move(name), files, options, std::move(bad));
+          [=](const std::string& name, const Augmentation& augment, int size,
+              const std::shared_ptr<BadSamples>& bad) {
+            ClipOptions own = options;
+            own.picture = changed(options.picture, augment, size);
+            return std::make_shared<const ClipSource>(name, files, own, bad);
           }};
 }
 
 SampleFiles masked_at(std::string place, const std::shared_ptr<const MaskedPictures>& files,
-                      PictureOptions options, const ClassNumbers& numbers) {
+                      const PictureOptions& options, const ClassNumbers& numbers) {
   return {std::move(place), files->size(), files->classes(),
-          [=](std::string name, const Augmentation& augment, std::shared_ptr<BadSamples> bad) mutable {
-            options.augmentation = augment;
-            return std::make_shared<const MaskedSource>(std::move(name), files, options, numbers,
-                                                        std::move(bad));
+          [=](const std::string& name, const Augmentation& augment, int size,
+              const std::shared_ptr<BadSamples>& bad) {
+            return std::make_shared<const MaskedSource>(name, files, changed(options, augment, size), numbers,
+                                                        bad);
           }};
 }
 
@@ -93,9 +108,15 @@ class PictureSplits {
     return std::make_shared<BadSamples>(how_.on_bad_sample, files.size, how_.log);
   }
   std::shared_ptr<const Source> source(Split split, const SampleFiles& files,
-                                       std::shared_ptr<BadSamples> bad) const {
-    return files.make(fmt::format("pictures {} ({})", name_of(split), files.place),
-                      split == Split::train ? how_.augment : Augmentation{}, std::move(bad));
+                                       const std::shared_ptr<BadSamples>& bad) const {
+    const Augmentation augment = split == Split::train ? how_.augment : Augmentation{};
+    const std::string name = fmt::format("pictures {} ({})", name_of(split), files.place);
+    auto source = files.make(name, augment, 0, bad);
+    if (augment.size.from == 0) return source;
+    return std::make_shared<const GrowingSource>(std::move(source),
+                                                 [augment, name, bad, make = files.make](std::int64_t epoch) {
+                                                   return make(name, augment, augment.size.at(epoch), bad);
+                                                 });
   }
 
   OpenPictureOptions how_;

@@ -13,13 +13,23 @@ std::string_view name_of(Split split) noexcept { return split == Split::train ? 
 
 SubsetSource::SubsetSource(std::string name, std::shared_ptr<const Source> source,
                            std::vector<std::int64_t> indices)
-    : name_(std::move(name)), source_(std::move(source)), indices_(std::move(indices)) {
+    : name_(std::move(name)),
+      source_(std::move(source)),
+      indices_(std::make_shared<const std::vector<std::int64_t>>(std::move(indices))) {
   if (source_ == nullptr) throw UsageError(fmt::format("{}: expected a source, got null", name_));
-  const auto bad = std::find_if(indices_.begin(), indices_.end(),
+  const auto bad = std::find_if(indices_->begin(), indices_->end(),
                                 [this](std::int64_t i) { return i < 0 || i >= source_->size(); });
-  if (bad == indices_.end()) return;
+  if (bad == indices_->end()) return;
   throw UsageError(fmt::format("{}: expected indices from 0 to {}, got {} at place {}", name_,
-                               source_->size() - 1, *bad, bad - indices_.begin()));
+                               source_->size() - 1, *bad, bad - indices_->begin()));
+}
+
+std::shared_ptr<const Source> SubsetSource::at_epoch(std::int64_t epoch) const {
+  auto seen = source_->at_epoch(epoch);
+  if (seen == nullptr) return nullptr;
+  auto subset = std::make_shared<SubsetSource>(*this);
+  subset->source_ = std::move(seen);
+  return subset;
 }
 
 namespace {

@@ -27,24 +27,29 @@ class SubsetSource final : public Source {
   SubsetSource(std::string name, std::shared_ptr<const Source> source, std::vector<std::int64_t> indices);
 
   std::string name() const override { return name_; }
-  std::int64_t size() const noexcept override { return static_cast<std::int64_t>(indices_.size()); }
+  std::int64_t size() const noexcept override { return static_cast<std::int64_t>(indices_->size()); }
   std::span<const Field> fields() const noexcept override { return source_->fields(); }
   void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override {
-    source_->read(indices_[static_cast<std::size_t>(index)], outputs, generator);
+    source_->read(place(index), outputs, generator);
   }
   std::int64_t place_of(std::int64_t index) const noexcept override {
-    return source_->place_of(indices_[static_cast<std::size_t>(index)]);
+    return source_->place_of(place(index));
   }
   bool in_memory() const noexcept override { return source_->in_memory(); }
   bool has_bytes(std::size_t field) const noexcept override { return source_->has_bytes(field); }
   std::optional<PixelNumbers> pixel_numbers(std::size_t field) const noexcept override {
     return source_->pixel_numbers(field);
   }
+  std::shared_ptr<const Source> at_epoch(std::int64_t epoch) const override;
 
  private:
+  std::int64_t place(std::int64_t index) const noexcept {
+    return (*indices_)[static_cast<std::size_t>(index)];
+  }
+
   std::string name_;
   std::shared_ptr<const Source> source_;
-  std::vector<std::int64_t> indices_;
+  std::shared_ptr<const std::vector<std::int64_t>> indices_;
 };
 
 /// Which of some samples are trained on and which are held out, both in ascending order.

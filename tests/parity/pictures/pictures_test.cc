@@ -22,6 +22,7 @@ namespace {
 
 using test::Json;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::filesystem::path folder() {
@@ -361,21 +362,59 @@ TEST(Pictures, OnesWithoutPixelsAreRefusedByTheHeader) {
   }
 }
 
+// FFCV's get_resolution() of ffcv-imagenet, with numpy's rounding of halves to even multiples.
+TEST(Pictures, GrowAsFfcvsDo) {
+  const auto sizes = [](const char* text, int epochs) {
+    std::vector<int> all;
+    for (int epoch = 0; epoch < epochs; ++epoch) all.push_back(augmentation_named(text).size.at(epoch));
+    return all;
+  };
+  EXPECT_THAT(sizes("size=160/192/2/4", 6), ElementsAre(160, 160, 160, 192, 192, 192));  // 176 is 5.5 steps
+  EXPECT_THAT(sizes("size=96/192/1/7", 9), ElementsAre(96, 96, 128, 128, 128, 160, 192, 192, 192));
+  EXPECT_THAT(sizes("size=192/100/0/3", 5), ElementsAre(192, 160, 128, 100, 100));
+  EXPECT_THAT(sizes("size=20/24/0/2", 3), ElementsAre(20, 24, 24));  // not the 32 beyond both
+  EXPECT_THAT(sizes("size=160/192/3/3", 6), ElementsAre(160, 160, 160, 160, 192, 192));
+  EXPECT_THAT(sizes("size=176", 2), ElementsAre(176, 176));
+}
+
 TEST(Pictures, AugmentationsByName) {
   for (const std::string_view name : augmentation_presets())
     EXPECT_EQ(name_of(augmentation_named(name)), name);
-  const std::string steps = "crop,flip,jitter=0.4/0.4/0.4/0.1,randaugment=2/9,erase=0.25";
+  const std::string steps = "crop,flip,jitter=0.4/0.4/0.4/0.1,randaugment=2/9,erase=0.25,size=160/192/11/13";
   EXPECT_EQ(name_of(augmentation_named(steps)), steps);
   EXPECT_EQ(augmentation_named("randaugment"), augmentation_named("none,randaugment=2/9"));
   EXPECT_EQ(augmentation_named("imagenet,trivialaugment,erase=0.1"), augmentation_named("imagenet-v2"));
-  for (const std::string wrong :
-       {"all", "", "crop,", "crop=1", "flip,imagenet", "erase=1.5", "erase", "erase=-0.1", "jitter=1/1/1",
-        "jitter=0/0/0/0.6", "randaugment=0/9", "randaugment=2/31", "randaugment=1.5/9", "jitter=a/b/c/d",
-        "crop=nan", "erase=nan"})
+  for (const std::string wrong : {"all",
+                                  "",
+                                  "crop,",
+                                  "crop=1",
+                                  "flip,imagenet",
+                                  "erase=1.5",
+                                  "erase",
+                                  "erase=-0.1",
+                                  "jitter=1/1/1",
+                                  "jitter=0/0/0/0.6",
+                                  "randaugment=0/9",
+                                  "randaugment=2/31",
+                                  "randaugment=1.5/9",
+                                  "jitter=a/b/c/d",
+                                  "crop=nan",
+                                  "erase=nan",
+                                  "size",
+                                  "size=0",
+                                  "size=16385",
+                                  "size=1.5",
+                                  "size=160/192",
+                                  "size=160/192/13/11",
+                                  "size=0/192/1/2",
+                                  "size=160/16385/1/2",
+                                  "size=160/192/1/1000001"})
     EXPECT_THAT(
         test::message_of([&] { augmentation_named(wrong); }),
         AllOf(HasSubstr("imagenet-v2"), HasSubstr("erase=PROBABILITY"), HasSubstr("\"" + wrong + "\"")))
         << wrong;
+  EXPECT_EQ(name_of(augmentation_named("imagenet,size=176")), "crop,flip,size=176");
+  EXPECT_EQ(augmentation_named("size=176"), augmentation_named("size=176/176/3/9"));
   EXPECT_THROW(PictureTransform(0, 1, {}), UsageError);
   EXPECT_THROW(PictureTransform(33, 32, {}), UsageError);
   EXPECT_THROW(picture_op_kind_named("twirl"), UsageError);

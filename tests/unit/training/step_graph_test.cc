@@ -14,6 +14,7 @@
 #include "collectives/factory.h"
 #include "models/tasks/classification.h"
 #include "parallel/forms.h"
+#include "runtime/data/images/files/growing_source.h"
 #include "tests/support/tape_device.h"
 #include "tests/support/temp_dir.h"
 #include "training/loop/trainer.h"
@@ -60,8 +61,40 @@ std::string take_model(std::vector<std::string>& arguments) {
   return model;
 }
 
+/// Classification of synthetic images whose sides are 4 pixels in the first epoch, 6 in evaluation and 8
+/// later.
+class GrowingTask final : public Task {
+ public:
+  explicit GrowingTask(const std::string& model) : inner_(model) {}
+  std::string name() const override { return inner_.name(); }
+  Splits open(const DataRequest& request) const override {
+    const auto train = [&](const std::string& name) {
+      return open_source(name, Split::train, {.data_dir = "", .log = request.log});
+    };
+    const auto at = [small = train("synthetic:1x4x4,10,38"), large = train("synthetic:1x8x8,10,38")](
+                        std::int64_t epoch) { return epoch == 0 ? small : large; };
+    Splits splits = inner_.open(request);
+    splits.train = std::make_shared<const GrowingSource>(splits.train, at);
+    return splits;
+  }
+  std::unique_ptr<Module> build(std::span<const Field> fields, Generator& generator,
+                                const std::shared_ptr<Device>& device) const override {
+    return inner_.build(fields, generator, device);
+  }
+  Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override {
+    return inner_.loss(outputs, batch);
+  }
+
+ private:
+  Classification inner_;
+};
+
 class StepGraphRun : public testing::Test {
  protected:
+  Outcome train(const std::shared_ptr<Device>& device, std::vector<std::string> arguments) {
+    return train<Classification>(device, std::move(arguments));
+  }
+  template <class T>
   Outcome train(const std::shared_ptr<Device>& device, std::vector<std::string> arguments) {
     const std::filesystem::path run = folder_.path() / std::to_string(++runs_);
     for (const char* argument : {"--dataset", "synthetic:1x6x6,10,38", "--global-batch-size", "8", "--seed",
@@ -72,7 +105,7 @@ class StepGraphRun : public testing::Test {
     const std::string model = take_model(arguments);
     const Options options = resolve_options("dtrain train", train_options(), arguments, environment);
     const TrainConfig config = make_train_config(options, model, 1);
-    const Classification task(model);
+    const T task(model);
     const StopSignal stop_signal;
     WorkerLog log("test");
     Tracer tracer(std::nullopt, 0, log);
@@ -150,6 +183,23 @@ INSTANTIATE_TEST_SUITE_P(
         Setting{
             "batch_norm", {"--model", "resnet18", "--momentum", "0.9", "--checkpoint-every", "0"}, false}),
     [](const auto& setting) { return std::string(setting.param.name); });
+
+// Two epochs of four full steps and a smaller one; of each size three steps warm up.
+TEST_F(StepGraphRun, StepsOfAnotherSizeAreRecordedAnew) {
+  std::vector<std::string> arguments = {"--model",      "resnet18", "--momentum",         "0.9",
+                                        "--epochs",     "2",        "--checkpoint-every", "0",
+                                        "--cuda-graph", "off"};
+  const auto plain = std::make_shared<TapeDevice>(), recording = std::make_shared<TapeDevice>();
+  const Outcome late = train<GrowingTask>(plain, arguments);
+  arguments.back() = "on";
+  const Outcome replayed = train<GrowingTask>(recording, arguments);
+  EXPECT_EQ(plain->graphs, 0);
+  EXPECT_EQ(recording->graphs, 2);
+  EXPECT_EQ(recording->launches, 2 * (4 - 3));
+  EXPECT_EQ(replayed.lines, late.lines);
+  EXPECT_FALSE(late.weights.empty());
+  EXPECT_TRUE(replayed.weights == late.weights);
+}
 
 TEST_F(StepGraphRun, MetricsAreCompleteWhenTheLossIsNotFinite) {
   const std::vector<std::string> arguments = {"--model", "mlp", "--momentum", "0.9", "--warmup-steps", "1"};
