@@ -33,11 +33,15 @@ constexpr Preset kPresets[] = {
     {"char-cpu", "--model gpt2-tiny --width 128 --heads 4 --layers 4 --global-batch-size 12 --max-steps 2000 --optimizer adamw --betas 0.9,0.99 --weight-decay 0.1 --weight-decay-on matrices --clip-grad-norm 1 --lr 1e-3 --min-lr 1e-4 --lr-schedule cosine --warmup-steps 100"},
     // pytorch/examples; torchvision's first weights, 76.1 %, were trained like this
     {"imagenet-classic", "--model resnet50 --augment imagenet --global-batch-size 256 --epochs 90 --lr 0.1 --momentum 0.9 --weight-decay 1e-4 --lr-schedule step --lr-decay-at 30,60"},
-    // torchvision's newer recipe, without its repeated samples; for size=176,resize=232. Its average of the weights (0.99998
+    // torchvision's newer recipe, without its repeated samples; for resize=232. Its average of the weights (0.99998
     // each 32 steps, rescaled by 1024 * 32 / 600) is that of 0.999966 each step.
-    {"imagenet-torchvision", "--model resnet50 --augment imagenet-v2 --mixup 0.2 --cutmix 1 --label-smoothing 0.1 --global-batch-size 1024 --epochs 600 --lr 0.5 --momentum 0.9 --weight-decay 2e-5 --weight-decay-on matrices --lr-schedule cosine --warmup-epochs 5 --warmup-from 0.005 --ema 0.999966"},
+    {"imagenet-torchvision", "--model resnet50 --augment imagenet-v2,size=176 --mixup 0.2 --cutmix 1 --label-smoothing 0.1 --global-batch-size 1024 --epochs 600 --lr 0.5 --momentum 0.9 --weight-decay 2e-5 --weight-decay-on matrices --lr-schedule cosine --warmup-epochs 5 --warmup-from 0.005 --ema 0.999966"},
     // Goyal et al. 2017, "Accurate, large minibatch SGD", for any --global-batch-size
     {"imagenet-large-batch", "--model resnet50 --augment imagenet --global-batch-size 8192 --epochs 90 --lr 0.1 --scale-lr linear --base-batch-size 256 --momentum 0.9 --weight-decay 1e-4 --weight-decay-on matrices --lr-schedule step --lr-decay-at 30,60,80 --warmup-epochs 5 --warmup-from 0.1"},
+    // ffcv-imagenet's rn50_16_epochs.yaml (8 workers of 512), without blurpool; for size=256
+    {"imagenet-16-epochs", "--model resnet50 --augment imagenet,size=160/192/11/13 --label-smoothing 0.1 --global-batch-size 4096 --drop-last --epochs 16 --lr 1.7 --scale-lr linear --base-batch-size 4096 --momentum 0.9 --weight-decay 1e-4 --weight-decay-on matrices --lr-schedule linear --warmup-epochs 2 --warmup-from 1.7e-4"},
+    // MLPerf Training's reference point for batches of 32,768 (mlcommons/logging, training_2.0.0/rcps_resnet.json)
+    {"imagenet-lars", "--model resnet50 --augment imagenet --label-smoothing 0.1 --global-batch-size 32768 --epochs 58 --optimizer lars --lr 21.2 --trust 0.001 --momentum 0.94 --weight-decay 2.5e-5 --lr-schedule polynomial --lr-power 2 --min-lr 1e-4 --warmup-epochs 16"},
 };
 // clang-format on
 
