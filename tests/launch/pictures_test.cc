@@ -191,6 +191,23 @@ TEST_F(PictureRuns, GrowingPicturesAreTheSameInAnyWorldAndAfterAKill) {
   EXPECT_EQ(Json::parse(evaluated.out)["accuracy"].number(), last_accuracy(folder_ / "one"));
 }
 
+TEST_F(PictureRuns, GrowingPicturesGoThroughStages) {
+  const auto losses_of = [&](const std::string& name, int world, std::vector<std::string> form) {
+    form.insert(form.end(), {"--dataset=folder:" + (folder_ / "data").string() + ",size=48,split=0.8",
+                             "--model=resnet18-imagenet", "--augment=imagenet,size=32/64/0/1",
+                             "--global-batch-size=4", "--virtual-workers=0", "--log-every=1"});
+    const RunResult result = train(run(name, world, form));
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return losses(folder_ / name);
+  };
+  const auto whole = losses_of("whole", 1, {"--accumulate=2"});
+  const auto staged = losses_of("staged", 2, {"--pipeline=2", "--micro-batches=2"});
+  ASSERT_EQ(whole.size(), 12U);
+  ASSERT_EQ(staged.size(), whole.size());
+  for (std::size_t step = 0; step < whole.size(); ++step)
+    EXPECT_NEAR(staged[step], whole[step], 1e-4 * whole[step]) << step;
+}
+
 TEST_F(PictureRuns, NetworksOfOneSizeTakeNoOther) {
   EXPECT_THAT(train(run("x", 1, {"--augment=imagenet,size=28/56/0/1"})).err,
               AllOf(HasSubstr("--augment"), HasSubstr("size=28/56/0/1 with lenet"), HasSubstr("fc1"),
