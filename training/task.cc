@@ -23,7 +23,8 @@ Splits Task::open(const DataRequest& request) const {
   return open_splits(request.dataset, {.data_dir = request.data_dir,
                                        .log = request.log,
                                        .augment = request.augment,
-                                       .on_bad_sample = request.on_bad_sample});
+                                       .on_bad_sample = request.on_bad_sample,
+                                       .picture_cache_bytes = request.picture_cache_bytes});
 }
 
 std::size_t Task::input_field(std::span<const std::string> /*names*/) const { return 0; }

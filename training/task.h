@@ -57,6 +57,7 @@ struct DataRequest {
   Log* log = nullptr;                             ///< borrowed as long as the sources live; null: silent
   Augmentation augment = {};                      ///< of pictures in files, in training
   OnBadSample on_bad_sample = OnBadSample::stop;  ///< of pictures in files
+  std::size_t picture_cache_bytes = 0;            ///< of pictures in files (OpenSourceOptions)
 };
 
 /// What learning from one sample costs, by a count that others use, so that speeds can be compared.

@@ -79,7 +79,8 @@ TrainingData::TrainingData(const TrainConfig& config, const Task& task, DataShar
                             .data_dir = config.data_dir,
                             .log = &log,
                             .augment = config.augment,
-                            .on_bad_sample = config.on_bad_sample};
+                            .on_bad_sample = config.on_bad_sample,
+                            .picture_cache_bytes = static_cast<std::size_t>(config.image_cache_mib) << 20};
   Splits splits = task.open(request);
   train_ = std::move(splits.train);
   test_ = std::move(splits.test);
@@ -144,11 +145,11 @@ std::optional<FedPictures> TrainingData::first_fed(const Task& task, const std::
 }
 
 void TrainingData::start(std::int64_t epoch, std::int64_t position) {
-  if (replays_) {
   if (auto seen = in_epoch(train_, epoch); !std::ranges::equal(seen->fields(), seen_->fields())) {
     read_from(std::move(seen));
     ++shapes_;
   }
+  if (replays_) {
     std::vector<std::int64_t> order = sampler_->order(epoch);
     const auto left = static_cast<std::int64_t>(sampler_->order(epoch, position).size());
     const std::int64_t taken = static_cast<std::int64_t>(order.size()) - left;

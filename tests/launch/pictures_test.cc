@@ -53,9 +53,13 @@ class PictureRuns : public testing::Test {
 };
 
 TEST_F(PictureRuns, TheSameWeightsForAnyNumberOfWorkersAndThreads) {
-  for (const auto& [name, world, threads] :
-       {std::tuple{"one", 1, "0"}, {"threads", 1, "3"}, {"workers", 2, "1"}}) {
-    const RunResult result = train(run(name, world, {std::string("--loader-threads=") + threads}));
+  for (const auto& [name, world, threads, cache] : {std::tuple{"one", 1, "0", "0"},
+                                                    {"threads", 1, "3", "0"},
+                                                    {"workers", 2, "1", "0"},
+                                                    {"cached", 2, "3", "64"}}) {
+    const RunResult result =
+        train(run(name, world,
+                  {std::string("--loader-threads=") + threads, std::string("--image-cache-mib=") + cache}));
     ASSERT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(final_weights(folder_ / name), final_weights(folder_ / "one")) << name;
   }
@@ -64,10 +68,6 @@ TEST_F(PictureRuns, TheSameWeightsForAnyNumberOfWorkersAndThreads) {
   EXPECT_NE(final_weights(folder_ / "otherwise"), final_weights(folder_ / "one"));
 }
 
-// By epoch, which samples its steps took; of a step that was repeated, the last start's count.
-std::map<std::int64_t, std::vector<std::int64_t>> samples_by_epoch(const fs::path& run) {
-  struct Step {
-    std::int64_t start = -1, epoch = 0;
 /// Makes train() kill `run`, which is started alone, once its metrics have so many lines.
 void kill_after_lines(TrainingRun& run, std::ptrdiff_t lines) {
   const auto has_begun = [metrics = run.run_dir / "metrics.jsonl", lines] {
@@ -80,6 +80,10 @@ void kill_after_lines(TrainingRun& run, std::ptrdiff_t lines) {
   };
 }
 
+// By epoch, which samples its steps took; of a step that was repeated, the last start's count.
+std::map<std::int64_t, std::vector<std::int64_t>> samples_by_epoch(const fs::path& run) {
+  struct Step {
+    std::int64_t start = -1, epoch = 0;
     std::vector<std::int64_t> samples;
   };
   std::map<std::int64_t, Step> steps;
@@ -137,10 +141,6 @@ TEST_F(PictureRuns, TheSameFromAFolderOrShardsInAnyWorldAndAfterAKill) {
   }
 }
 
-TEST_F(PictureRuns, MixedBatchesAreTheSameForAnyNumberOfWorkersAndThreads) {
-  const std::vector<std::string> recipe = {"--augment=imagenet-v2", "--mixup=0.2", "--cutmix=1",
-                                           "--label-smoothing=0.1"};
-  const auto with = [&](std::vector<std::string> more) {
 // Six steps an epoch: pictures of 32 pixels a side in the first two epochs, of 64 in the third, of 96 in the
 // last; evaluated at 48.
 TEST_F(PictureRuns, GrowingPicturesAreTheSameInAnyWorldAndAfterAKill) {
@@ -223,6 +223,10 @@ TEST_F(PictureRuns, NetworksOfOneSizeTakeNoOther) {
   EXPECT_EQ(train(run("same", 1, {"--augment=imagenet,size=28"})).exit_code, 0);
 }
 
+TEST_F(PictureRuns, MixedBatchesAreTheSameForAnyNumberOfWorkersAndThreads) {
+  const std::vector<std::string> recipe = {"--augment=imagenet-v2", "--mixup=0.2", "--cutmix=1",
+                                           "--label-smoothing=0.1"};
+  const auto with = [&](std::vector<std::string> more) {
     more.insert(more.end(), recipe.begin(), recipe.end());
     return more;
   };

@@ -44,6 +44,7 @@ struct OpenPictureOptions {
   OnBadSample on_bad_sample = OnBadSample::stop;
   Log* log = nullptr;               ///< borrowed as long as the sources live; null: silent
   std::filesystem::path index_dir;  ///< where lists of files are kept; empty: nowhere
+  std::size_t cache_bytes = 0;      ///< of decoded pictures with a class (PictureCache)
 };
 
 /// Opens what stands behind "folder:": DIR[,size=N][,resize=N][,test=DIR|split=SHARE][,split-seed=N]. Samples

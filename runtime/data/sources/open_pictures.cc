@@ -149,8 +149,9 @@ PictureOptions take_options(SourceSpec& spec, PictureOptions options = {}) {
 }
 
 /// The settings of pictures with a class: those, and orientation=exif.
-PictureOptions take_class_options(SourceSpec& spec) {
+PictureOptions take_class_options(SourceSpec& spec, const OpenPictureOptions& how = {}) {
   PictureOptions options = take_options(spec);
+  if (how.cache_bytes > 0) options.cache = std::make_shared<PictureCache>(how.cache_bytes, how.log);
   if (const auto orientation = spec.take("orientation")) {
     if (*orientation != "exif") spec.refuse("orientation=exif, or nothing", *orientation);
     options.upright = true;
@@ -215,8 +216,16 @@ Splits open_folders(const SourceSpec& spec, const PictureRequest& request, const
   return splits.of(files, others);
 }
 
+/// `what` is no picture with a class.
+void refuse_cache(const SourceSpec& spec, const OpenPictureOptions& how, std::string_view what) {
+  if (how.cache_bytes > 0)
+    spec.refuse("pictures with a class for an image cache",
+                fmt::format("{} and a cache of {} bytes", what, how.cache_bytes));
+}
+
 Splits open_clips(SourceSpec& spec, ClipOptions options, const std::filesystem::path& folder,
                   const OpenPictureOptions& how) {
+  refuse_cache(spec, how, "clips");
   const PictureRequest request =
       take_request(spec, take_options(spec, options.picture), "frames=N, stride=N, test=DIR");
   options.picture = request.options;
@@ -228,6 +237,7 @@ Splits open_clips(SourceSpec& spec, ClipOptions options, const std::filesystem::
 
 Splits open_masks(SourceSpec& spec, const MaskRequest& masks, const std::filesystem::path& folder,
                   const OpenPictureOptions& how) {
+  refuse_cache(spec, how, "masks");
   const auto test_masks = spec.take("test-masks");
   const PictureRequest request = take_request(
       spec, take_options(spec), "mask=ENDING, masks=DIR, classes=N, ignore=N, test=DIR, test-masks=DIR");
@@ -306,7 +316,7 @@ Splits open_folder(std::string_view text, const std::filesystem::path& folder,
   if (spec.file().empty()) spec.refuse("a folder first, as in folder:pictures,size=224", "none");
   if (const auto clips = take_clip_options(spec)) return open_clips(spec, *clips, folder, how);
   if (const auto masks = take_masks(spec)) return open_masks(spec, *masks, folder, how);
-  const PictureRequest request = take_request(spec, take_class_options(spec),
+  const PictureRequest request = take_request(spec, take_class_options(spec, how),
                                               "orientation=exif, frames=N, mask=ENDING, masks=DIR, test=DIR");
   return open_folders(spec, request, how, [&](const std::string& name) {
     const std::string place = (folder / name).string();
@@ -321,6 +331,7 @@ Splits open_shards(std::string_view text, const std::filesystem::path& folder,
   const std::optional<MaskRequest> masks = spec.has("mask") ? take_masks(spec) : std::nullopt;
   ShardFields fields;
   if (masks) {
+    refuse_cache(spec, how, "masks");
     if (!masks->names.directory.empty())
       spec.refuse("no masks=DIR, as masks are in the shards", "masks=" + masks->names.directory);
     fields.mask = masks->names.ending;
@@ -331,7 +342,7 @@ Splits open_shards(std::string_view text, const std::filesystem::path& folder,
   }
   const auto index = spec.take("index"), test_index = spec.take("test-index");
   const PictureRequest request = take_request(
-      spec, masks ? take_options(spec) : take_class_options(spec),
+      spec, masks ? take_options(spec) : take_class_options(spec, how),
       "orientation=exif, label=cls|json.NAME, mask=ENDING, classes=N, ignore=N, index=PATTERN, test=PATTERN, "
       "test-index=PATTERN");
   const PictureSplits splits(how);

@@ -91,7 +91,7 @@ std::optional<Splits> open_own_files(std::string_view name, const OpenSourceOpti
   const std::string& data_dir = options.data_dir;
   const auto how = [&] {
     return OpenPictureOptions{options.augment, options.on_bad_sample, options.log,
-                              cache_directory(options.cache_dir)};
+                              cache_directory(options.cache_dir), options.picture_cache_bytes};
   };
   if (name.starts_with(kFolderPrefix)) return open_folder(name.substr(kFolderPrefix.size()), data_dir, how());
   if (name.starts_with(kShardsPrefix)) return open_shards(name.substr(kShardsPrefix.size()), data_dir, how());
@@ -99,6 +99,11 @@ std::optional<Splits> open_own_files(std::string_view name, const OpenSourceOpti
     throw UsageError(fmt::format(
         "augment: expected none, or pictures in files (folder:..., shards:...), got \"{}\" for {}",
         name_of(options.augment), name));
+  }
+  if (options.picture_cache_bytes > 0) {
+    throw UsageError(fmt::format(
+        "image cache: expected none, or pictures in files (folder:..., shards:...), got {} bytes for {}",
+        options.picture_cache_bytes, name));
   }
   if (name.starts_with(kCsvPrefix)) return open_csv(name.substr(kCsvPrefix.size()), data_dir);
   if (name.starts_with(kNpyPrefix)) return open_npy(name.substr(kNpyPrefix.size()), data_dir);

@@ -20,6 +20,7 @@ struct OpenSourceOptions {
   Log* log = nullptr;              ///< borrowed, of pictures as long as the sources live; null: silent
   Augmentation augment = {};       ///< of pictures in files, in training
   OnBadSample on_bad_sample = OnBadSample::stop;  ///< of pictures in files
+  std::size_t picture_cache_bytes = 0;  ///< what decoded pictures of files may take in memory (PictureCache)
 };
 
 /// Opens and validates one split; after it returns, no step can fail for what is in the files. With the cache

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/data/bad_samples.h"
+#include "runtime/data/images/files/picture_cache.h"
 #include "runtime/data/images/files/picture_files.h"
 #include "runtime/data/images/transform.h"
 #include "runtime/data/source.h"
@@ -19,6 +20,7 @@ struct PictureOptions {
   Augmentation augmentation = {};
   PixelNumbers numbers = kImageNetNumbers;
   bool upright = false;  ///< turned as EXIF says (turned_upright()); of pictures with a class
+  std::shared_ptr<PictureCache> cache = {};  ///< of pictures with a class; null: none is kept
 };
 
 /// Samples are `image` float32 [3, size, size], normalised (PictureTransform), and `label` int64 [].
@@ -37,12 +39,15 @@ class PictureSource final : public Source {
   }
 
  private:
+  std::unique_ptr<PictureDecoder> open(std::int64_t index) const;
+
   std::string name_;
   std::shared_ptr<const PictureFiles> files_;
   std::shared_ptr<BadSamples> bad_;
   PictureTransform transform_;
   PixelNumbers numbers_;
   bool upright_;
+  std::shared_ptr<PictureCache> cache_;
   std::vector<Field> fields_;
 };
 
