@@ -1,19 +1,26 @@
-// Pictures a second of one thread, in CPU time, for images.py and cached.py: each line of standard input,
-// "WORK ROUNDS", is answered by a number. The files named as arguments are in memory. WORK is decode (the
-// whole picture), train (--augment imagenet, 224 pixels) or evaluate; with "cached-" in front, with all
-// pictures decoded before.
+// Pictures a second of one thread, in CPU time, for images.py, cached.py and loaders.py: each line of standard
+// input, "WORK ROUNDS", is answered by a number. The files named as arguments are in memory. WORK is decode
+// (the whole picture), train (--augment imagenet, 224 pixels) or evaluate; with "cached-" in front, with all
+// pictures decoded before. In place of files there may be one data set, shards:PATTERN,…; WORK is then load:
+// epochs of batches of 32 as training reads them, in a random order.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <numeric>
+#include <random>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/data/images/files/picture_cache.h"
 #include "runtime/data/images/transform.h"
+#include "runtime/data/loader.h"
+#include "runtime/data/sources/open_source.h"
 
 namespace dtrain {
 namespace {
@@ -58,7 +65,35 @@ double per_second(std::string work, int rounds, const std::vector<Bytes>& files)
   return rounds * static_cast<double>(files.size()) / (cpu_seconds() - begin);
 }
 
+double loaded_per_second(Loader& loader, std::int64_t samples, int rounds, std::int64_t& epoch) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(samples));
+  std::iota(order.begin(), order.end(), 0);
+  std::mt19937 generator(static_cast<unsigned>(epoch));
+  const double begin = cpu_seconds();
+  for (int round = 0; round < rounds; ++round, ++epoch) {
+    std::shuffle(order.begin(), order.end(), generator);
+    loader.start(order, epoch);
+    while (loader.next(Deadline::never())) {
+    }
+  }
+  return rounds * static_cast<double>(samples) / (cpu_seconds() - begin);
+}
+
+int serve_data_set(std::string_view name) {
+  const auto source = open_splits(name, {.data_dir = {}, .augment = augmentation_named("imagenet")}).train;
+  Loader loader(source, make_device("cpu"), {.batch_size = 32});
+  std::string work;
+  std::int64_t epoch = 0;
+  for (int rounds = 0; std::cin >> work >> rounds;) {
+    if (work != "load") throw UsageError("bench_images: expected load with a data set, got " + work);
+    fmt::print("{}\n", loaded_per_second(loader, source->size(), rounds, epoch));
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
 int serve(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]).starts_with("shards:")) return serve_data_set(argv[1]);
   std::vector<Bytes> files;
   for (int i = 1; i < argc; ++i) {
     std::ifstream in(argv[i], std::ios::binary);
