@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What a page of the guide has that can be run; sourced. The indented block after
 #   <!-- program: NAME -->   is a program,
-#   <!-- from: FILE -->      stands in that file of the repository, line by line (indentation aside), and that after
+#   <!-- from: FILE -->      stands in that file of the repository, line by line (indentation aside), that after
+#   <!-- file: NAME -->      is a file of the session's folder, and that after
 #   <!-- run -->             is a session: commands behind "$ " (which go on behind a \ at the end of a line), then lines
 #                            of what they print, in this order; … stands for anything, other lines may come between.
 
@@ -14,6 +15,14 @@ block() {
     on && /^    / { print substr($0, 5); some = 1; next }
     on && some && /^$/ { print; next }
     on && some { on = 0 }' "$1"
+}
+
+# write_files PAGE FOLDER: writes the page's files there.
+write_files() {
+  local file
+  while IFS= read -r file; do
+    block "$1" "<!-- file: $file -->" >"$2/$file"
+  done < <(sed -n 's/^<!-- file: \([a-z_.]*\) -->$/\1/p' "$1")
 }
 
 # matches LINE: whether the rest of `output` has a line that is like it; continues behind that.

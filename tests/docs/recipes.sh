@@ -2,7 +2,8 @@
 # The programs of docs/guide/recipes/*.md, which the build has made of the pages, and those of docs/lessons.md: each prints
 # what its page says, and what a page shows of another file stands there.
 #
-# usage: recipes.sh PROGRAMS      (a folder with them and the examples; DTRAIN_BIN: the folder with dtrain-launch)
+# usage: recipes.sh PROGRAMS      (a folder with them and the examples; DTRAIN_BIN: the folder with dtrain-launch;
+#                                  DTRAIN_HAVE_PNG=0: the pages on pictures are left out)
 #        recipes.sh --gpus PROGRAMS (those that are interesting there, on emulated GPUs: losses are those of the CPU)
 #        recipes.sh --source PAGE (writes the page's program to standard output; nothing where it has none)
 set -euo pipefail
@@ -65,11 +66,20 @@ for page in "$root"/docs/guide/recipes/*.md "$root/docs/lessons.md"; do
   name=$(basename "$page" .md)
   [ "$name" != README ] || continue
   check_excerpts "$page"
+  if [ "${DTRAIN_HAVE_PNG:-1}" = 0 ] && grep -q small_pictures.py "$page"; then
+    echo "recipes.sh: $page: left out, this build reads no PNG (apt install libpng-dev)"
+    continue
+  fi
   block "$page" '<!-- run -->' >"$work/$name.session"
   [ -s "$work/$name.session" ] || { echo "recipes.sh: $page: expected a session (<!-- run -->)" >&2; exit 1; }
   mkdir "$work/$name"
   find "$programs" -maxdepth 1 -type f -perm -u+x -exec ln -s {} "$work/$name/" \;
+  ln -s "$root/examples/small_pictures.py" "$work/$name/"
+  write_files "$page" "$work/$name"
+  page_begin=$SECONDS
   (cd "$work/$name" && run_session "$name" "$work/$name.session") || failed+=("$name")
+  echo "recipes.sh: $name: $((SECONDS - page_begin)) s"
+  rm -rf "${work:?}/$name"  # checkpoints of a few hundred megabytes
   count=$((count + 1))
 done
 [ ${#failed[@]} -eq 0 ] || { echo "recipes.sh: not as on their pages: ${failed[*]}" >&2; exit 1; }
