@@ -1,8 +1,8 @@
-// Pictures a second of one thread, in CPU time, for images.py, cached.py and loaders.py: each line of standard
-// input, "WORK ROUNDS", is answered by a number. The files named as arguments are in memory. WORK is decode
-// (the whole picture), train (--augment imagenet, 224 pixels) or evaluate; with "cached-" in front, with all
-// pictures decoded before. In place of files there may be one data set, shards:PATTERN,…; WORK is then load:
-// epochs of batches of 32 as training reads them, in a random order.
+// Pictures a second of one thread, in CPU time, for images.py, cached.py and loaders.py: each line of
+// standard input, "WORK ROUNDS", is answered by a number. The files named as arguments are in memory. WORK is
+// decode (the whole picture), train (--augment imagenet, 224 pixels) or evaluate; with "cached-" in front,
+// with all pictures decoded before. In place of files there may be one data set, shards:PATTERN,…; WORK is
+// then load: epochs of batches of 32 as training reads them, in a random order.
 #include <fmt/format.h>
 
 #include <algorithm>
