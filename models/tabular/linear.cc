@@ -5,9 +5,19 @@ namespace dtrain {
 LinearNetwork::LinearNetwork(const NetworkInput& input, Generator& generator,
                              const std::shared_ptr<Device>& device) {
   const std::int64_t values = input.channels * input.height * input.width;
+  if (!input.mean.empty())
+    scale_ = add_module("scale", std::make_shared<Standardize>(input.mean, input.deviation, device));
   fc_ = add_module("fc", std::make_shared<Linear>(values, input.classes, generator, device));
+  if (!input.output_mean.empty()) {
+    units_ = add_module("units",
+                        std::make_shared<Unstandardize>(input.output_mean, input.output_deviation, device));
+  }
 }
 
-Tensor LinearNetwork::forward(const Tensor& x) { return (*fc_)(flatten(x)); }  // [N, …] → [N, classes]
+Tensor LinearNetwork::forward(const Tensor& x) {  // [N, …] → [N, classes]
+  const Tensor values = flatten(x);
+  const Tensor outputs = (*fc_)(scale_ ? (*scale_)(values) : values);
+  return units_ ? (*units_)(outputs) : outputs;
+}
 
 }  // namespace dtrain

@@ -14,8 +14,8 @@ std::unique_ptr<Module> Classification::build(std::span<const Field> fields, Gen
   if (label == nullptr || label->dtype != DType::i64 || label->shape.rank() != 0 || label->values < 1) {
     throw UsageError(
         fmt::format("{}: expected samples with a field label (int64 [], its number of classes known), got "
-                    "{}; a model that predicts "
-                    "numbers learns regression",
+                    "{}; choose the task "
+                    "regression for numbers",
                     model_, describe(fields)));
   }
   auto network = make_network(model_, network_input(dtrain::input_field(*this, fields), label->values),

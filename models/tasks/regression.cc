@@ -12,13 +12,16 @@ std::unique_ptr<Module> Regression::build(std::span<const Field> fields, Generat
                                           const std::shared_ptr<Device>& device) const {
   const Field* target = find_field(fields, kTargetField);
   if (target == nullptr || target->dtype != DType::f32 || target->shape.rank() > 1) {
-    throw UsageError(
-        fmt::format("{}: expected samples with a field y (float32 [M] or []), got {}; labels are learned by "
-                    "classification",
-                    model_, describe(fields)));
+    throw UsageError(fmt::format(
+        "{}: expected samples with a field y (float32 [M] or []), got {}; choose the task classification for "
+        "labels",
+        model_, describe(fields)));
   }
   const std::int64_t outputs = target->shape.product();
-  return make_network(model_, network_input(dtrain::input_field(*this, fields), outputs), generator, device);
+  NetworkInput input = network_input(dtrain::input_field(*this, fields), outputs);
+  input.output_mean = target->mean;
+  input.output_deviation = target->deviation;
+  return make_network(model_, input, generator, device);
 }
 
 Tensor Regression::loss(const Tensors& outputs, const BatchTensors& batch) const {

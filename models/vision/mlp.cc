@@ -9,21 +9,37 @@ constexpr std::int64_t kHidden = 512;
 
 Mlp::Mlp(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device) {
   const std::int64_t pixels = input.channels * input.height * input.width;
+  if (!input.mean.empty())
+    scale_ = add_module("scale", std::make_shared<Standardize>(input.mean, input.deviation, device));
   fc1_ = add_module("fc1", std::make_shared<Linear>(pixels, kHidden, generator, device,
                                                     LinearOptions{.activation = Activation::relu}));
   fc2_ = add_module("fc2", std::make_shared<Linear>(kHidden, kHidden, generator, device,
                                                     LinearOptions{.activation = Activation::relu}));
   fc3_ = add_module("fc3", std::make_shared<Linear>(kHidden, input.classes, generator, device));
+  if (!input.output_mean.empty()) {
+    units_ = add_module("units",
+                        std::make_shared<Unstandardize>(input.output_mean, input.output_deviation, device));
+  }
 }
 
 Tensor Mlp::forward(const Tensor& x) {
-  return (*fc3_)((*fc2_)((*fc1_)(flatten(x))));  // [N, C, H, W] → [N, C·H·W] → [N, 512] twice → [N, classes]
+  const Tensor values = flatten(x);  // [N, C, H, W] → [N, C·H·W] → [N, 512] twice → [N, classes]
+  const Tensor outputs = (*fc3_)((*fc2_)((*fc1_)(scale_ ? (*scale_)(values) : values)));
+  return units_ ? (*units_)(outputs) : outputs;
 }
 
 std::vector<LayerUnit> Mlp::chain() const {
-  return {{{{"fc1", fc1_}}, [fc1 = fc1_](const Tensor& x) { return (*fc1)(flatten(x)); }},
-          layer_unit("fc2", fc2_),
-          layer_unit("fc3", fc3_)};
+  LayerUnit first{{{"fc1", fc1_}}, [fc1 = fc1_](const Tensor& x) { return (*fc1)(flatten(x)); }};
+  if (scale_) {
+    first = {{{"scale", scale_}, {"fc1", fc1_}},
+             [scale = scale_, fc1 = fc1_](const Tensor& x) { return (*fc1)((*scale)(flatten(x))); }};
+  }
+  LayerUnit last = layer_unit("fc3", fc3_);
+  if (units_) {
+    last = {{{"fc3", fc3_}, {"units", units_}},
+            [fc3 = fc3_, units = units_](const Tensor& x) { return (*units)((*fc3)(x)); }};
+  }
+  return {std::move(first), layer_unit("fc2", fc2_), std::move(last)};
 }
 
 }  // namespace dtrain

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "runtime/data/source.h"
 #include "runtime/nn/module.h"
@@ -16,7 +17,9 @@ struct NetworkInput {
   std::int64_t height = 28;
   std::int64_t width = 28;
   std::int64_t classes = 10;
-  std::int64_t frames = 0;  ///< of a clip; 0: images
+  std::int64_t frames = 0;                                     ///< of a clip; 0: images
+  std::vector<float> mean = {}, deviation = {};                ///< as Field's, of a vector
+  std::vector<float> output_mean = {}, output_deviation = {};  ///< as Field's, of the numbers to be given
 };
 
 /// For samples of `field`, images [C, H, W], clips [T, C, H, W] or vectors [N] (which count as N channels of

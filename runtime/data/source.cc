@@ -25,6 +25,10 @@ std::string complaint(const Field& field, std::span<const Field> before) {
   const auto columns = static_cast<std::int64_t>(field.columns.size());
   if (columns > 0 && columns != field.shape.product())
     return fmt::format("a name for each of {} elements, got {}", field.shape.product(), columns);
+  const auto means = static_cast<std::int64_t>(field.mean.size());
+  if (field.mean.size() != field.deviation.size() || (means > 0 && means != field.shape.product()))
+    return fmt::format("a mean and a deviation for each of {} elements, got {} and {}", field.shape.product(),
+                       means, field.deviation.size());
   return "";
 }
 

@@ -26,6 +26,9 @@ struct Field {
   std::vector<std::string> columns = {};
   /// What the values 0, 1, … are called, as classes are; UTF-8; empty: nothing.
   std::vector<std::string> value_names = {};
+  /// What a network should subtract from the elements of a vector, and then divide them by, so that columns
+  /// of different units count alike: one for each element, deviations above 0; empty: nothing.
+  std::vector<float> mean = {}, deviation = {};
   /// Whether integers may also be -1, none of the values: a pixel without a class, say. Losses ignore it.
   bool has_none = false;
 

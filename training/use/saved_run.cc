@@ -99,6 +99,10 @@ std::string fields_json(std::span<const Field> fields) {
                     {"values", field.values}});
     if (!field.columns.empty()) json.back()["columns"] = field.columns;
     if (!field.value_names.empty()) json.back()["value-names"] = field.value_names;
+    if (!field.mean.empty()) {
+      json.back()["mean"] = field.mean;
+      json.back()["deviation"] = field.deviation;
+    }
     if (field.has_none) json.back()["has-none"] = true;
   }
   return json.dump();
@@ -122,6 +126,10 @@ std::vector<Field> parse_fields(const std::string& text, const fs::path& path) {
       field.dtype = *known;
       if (json.contains("columns")) json.at("columns").get_to(field.columns);
       if (json.contains("value-names")) json.at("value-names").get_to(field.value_names);
+      if (json.contains("mean")) {
+        json.at("mean").get_to(field.mean);
+        json.at("deviation").get_to(field.deviation);
+      }
       field.has_none = json.value("has-none", false);
       fields.push_back(std::move(field));
     }

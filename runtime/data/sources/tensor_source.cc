@@ -23,7 +23,10 @@ TensorSource::TensorSource(std::string name, std::vector<TensorField> tensors)
                        .dtype = view.dtype,
                        .shape = Dims(std::span(view.shape.begin() + 1, view.shape.end())),
                        .values = tensor.values,
-                       .columns = tensor.columns});
+                       .columns = tensor.columns,
+                       .value_names = tensor.value_names,
+                       .mean = tensor.mean,
+                       .deviation = tensor.deviation});
   }
   check_fields(*this);
 }

@@ -12,10 +12,12 @@ namespace dtrain {
 /// One field of all samples.
 struct TensorField {
   std::string name;
-  View view;                              ///< [N, …the field's shape] of host memory, any strides
-  std::shared_ptr<const void> owner;      ///< keeps the memory; it must not change meanwhile
-  std::int64_t values = 0;                ///< as Field::values
-  std::vector<std::string> columns = {};  ///< as Field::columns
+  View view;                                     ///< [N, …the field's shape] of host memory, any strides
+  std::shared_ptr<const void> owner;             ///< keeps the memory; it must not change meanwhile
+  std::int64_t values = 0;                       ///< as Field::values
+  std::vector<std::string> columns = {};         ///< as Field::columns
+  std::vector<std::string> value_names = {};     ///< as Field::value_names
+  std::vector<float> mean = {}, deviation = {};  ///< as Field's
 };
 
 /// N samples made of tensors' rows. It takes views and not tensors, so that anything in host memory will do:

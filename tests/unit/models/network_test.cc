@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "models/tabular/standardize.h"
 #include "models/tasks/built_in.h"
+#include "runtime/autograd/ops.h"
 #include "runtime/nn/chain.h"
 
 #include "runtime/base/error.h"
@@ -107,6 +109,56 @@ TEST_F(Networks, VectorsAreForNetworksThatTakeThem) {
         << name;
   }
   EXPECT_NO_THROW(make_network("mlp", network_input({.name = "x", .shape = {4}}, 3), generator_, device_));
+}
+
+TEST_F(Networks, ColumnsThatHaveAMeanAreStandardizedFirst) {
+  const Field field{.name = "x", .shape = {2}, .mean = {1, -20}, .deviation = {0.5F, 10}};
+  for (const char* name : {"linear", "mlp"}) {
+    Generator one(3), same(3);
+    const auto plain = make_network(name, network_input({.name = "x", .shape = {2}}, 3), one, device_);
+    const auto scaled = make_network(name, network_input(field, 3), same, device_);
+    EXPECT_THAT(shapes(*scaled), HasSubstr("scale.mean[2] scale.deviation[2]"));
+    EXPECT_EQ(scaled->named_parameters().size(), plain->named_parameters().size()) << "it is not learned";
+    const Tensor raw = Tensor::from_data<float>({1, -20, 2, 0}, {2, 2}, device_);
+    const Tensor standard = Tensor::from_data<float>({0, 0, 2, 2}, {2, 2}, device_);
+    EXPECT_EQ((*scaled)(raw).to_vector<float>(), (*plain)(standard).to_vector<float>()) << name;
+    if (const auto* const chained = dynamic_cast<const Chained*>(scaled.get())) {
+      EXPECT_EQ(through(chained->chain(), raw).to_vector<float>(), (*scaled)(raw).to_vector<float>());
+    }
+  }
+  EXPECT_THROW(Unstandardize(std::vector<float>{1}, std::vector<float>{-1}, device_), UsageError);
+  EXPECT_THROW(Standardize(std::vector<float>{1, 2}, std::vector<float>{1}, device_), UsageError);
+  EXPECT_THROW(Standardize(std::vector<float>{1, 2}, std::vector<float>{1, 0}, device_), UsageError);
+}
+
+TEST_F(Networks, NumbersAreGivenInTheirUnitsAndLearnedInDeviations) {
+  const std::vector<float> mean = {200'000, 0.5F}, deviation = {1000, 0.01F};
+  const std::vector<Field> fields = {{.name = "x", .shape = {3}},
+                                     {.name = "y", .shape = {2}, .mean = mean, .deviation = deviation}};
+  for (const char* name : {"linear", "mlp"}) {
+    Generator one(3), same(3);
+    const auto plain = make_task("regression", name)
+                           ->build(std::vector{fields[0], Field{.name = "y", .shape = {2}}}, one, device_);
+    const auto units = make_task("regression", name)->build(fields, same, device_);
+    const Tensor x = Tensor::from_data<float>({1, 2, 3, -1, 0, 1}, {2, 3}, device_);
+    const Tensor standard = (*plain)(x), given = (*units)(x);
+    const auto from = standard.to_vector<float>(), to = given.to_vector<float>();
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_FLOAT_EQ(to[i], from[i] * deviation[i % 2] + mean[i % 2]);
+    // Twice the error, by two: as of a loss that is measured in deviations.
+    const Tensor y = Tensor::from_data<float>({201'000, 0.51F, 199'000, 0.49F}, {2, 2}, device_);
+    const Tensor y_standard = Tensor::from_data<float>({1, 1, -1, -1}, {2, 2}, device_);
+    mse_loss(given, y).backward();
+    mse_loss(standard, y_standard).backward();
+    const NamedTensors expected = plain->named_parameters(), got = units->named_parameters();
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const auto a = expected[i].second.grad().to_vector<float>(),
+                 b = got[i].second.grad().to_vector<float>();
+      for (std::size_t k = 0; k < a.size(); ++k) EXPECT_NEAR(a[k], b[k], 2e-3) << expected[i].first;
+    }
+    if (const auto* const chained = dynamic_cast<const Chained*>(units.get())) {
+      EXPECT_EQ(through(chained->chain(), x).to_vector<float>(), to);
+    }
+  }
 }
 
 TEST_F(Networks, ImagesThatLieChannelsLastAreRefused) {
