@@ -71,14 +71,11 @@ std::string written(const std::vector<std::vector<std::string>>& records) {
   return text;
 }
 
-void read_table(std::string_view input) {
-  const UniqueFd file(static_cast<int>(check(Sys{::memfd_create("table", MFD_CLOEXEC)}, "memfd_create")));
-  check(Sys{::write(file.get(), input.data(), input.size())}, "write");
-  const std::string path = "/proc/self/fd/" + std::to_string(file.get());
+void read_table(const std::string& path, const CsvReading& how) {
   try {
-    const auto header = read_csv_header(path);
+    const auto header = read_csv_header(path, how);
     const CsvColumns columns{feature_columns(header, {{}, {header.back()}, ""}, path), {header.back()}, ""};
-    const auto table = std::make_shared<const CsvTable>(path, columns);
+    const auto table = std::make_shared<const CsvTable>(path, columns, how);
     const auto source = CsvTable::source(table, "table", 0);
     require(table->rows() > 0 && source->size() == table->rows(), "a table has rows");
     const BatchLayout layout(*source, 1, {});
@@ -94,6 +91,15 @@ void read_table(std::string_view input) {
     }
   } catch (const DataError&) {
   }
+}
+
+void read_table(std::string_view input) {
+  const UniqueFd file(static_cast<int>(check(Sys{::memfd_create("table", MFD_CLOEXEC)}, "memfd_create")));
+  check(Sys{::write(file.get(), input.data(), input.size())}, "write");
+  const std::string path = "/proc/self/fd/" + std::to_string(file.get());
+  read_table(path, {});
+  for (const CsvMissing missing : {CsvMissing::report, CsvMissing::skip})
+    read_table(path, {.delimiter = find_delimiter(path), .finds_categories = true, .missing = missing});
 }
 
 }  // namespace

@@ -148,6 +148,32 @@ TEST_F(Use, PredictsNumbersFromATableByItsColumns) {
                  "expected a column size", at("none.csv"));
 }
 
+TEST_F(Use, PredictsFromATableOfTextsInItsOwnUnitsAndWords) {
+  std::string table = ",colour,mass;g,kind\n";
+  for (int i = 0; i < 60; ++i) {
+    const bool heavy = i % 3 == 0;
+    table += std::to_string(i) + (i % 2 == 0 ? ",red," : ",blue,") +
+             std::to_string(heavy ? 9000 + i : 1000 - i) + (heavy ? ",whale\n" : ",cat\n");
+  }
+  write(at("animals.csv"), table);
+  trained("run", {"--model", "linear", "--dataset", "csv:animals.csv,label=kind,split=0.8,scale=standard",
+                  "--data-dir", at(""), "--epochs", "20", "--lr", "0.5", "--global-batch-size", "8"});
+  write(at("new.csv"), "mass;g,colour\n9100,blue\n900,red\n");
+  const RunResult result = use({"predict", at("run"), "--input", at("new.csv"), "--output", at("out.csv")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<std::string> lines = lines_of(content(at("out.csv")));
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_EQ(lines[0], "class,cat,whale");
+  EXPECT_TRUE(lines[1].starts_with("whale,")) << lines[1];
+  EXPECT_TRUE(lines[2].starts_with("cat,")) << lines[2];
+  write(at("new.csv"), "mass;g,colour\n9100,green\n");
+  expect_refused(use({"predict", at("run"), "--input", at("new.csv"), "--output", at("none.csv")}), 5,
+                 "one of blue, red in row 1 (line 2), column colour", at("none.csv"));
+  const RunResult exported = use({"export", at("run"), at("animals.onnx")});
+  EXPECT_EQ(exported.exit_code, 0) << exported.err;
+  EXPECT_THAT(content(at("animals.onnx")), HasSubstr("scale.deviation"));
+}
+
 std::string houses(bool turned) {
   std::string table = turned ? "rooms,size,price\n" : "size,rooms,price\n";
   for (int i = 0; i < 40; ++i) {

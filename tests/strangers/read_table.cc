@@ -11,7 +11,8 @@ namespace dtrain {
 namespace {
 
 void print(const std::string& path, char delimiter, const std::vector<std::string>& columns) {
-  const auto table = std::make_shared<const CsvTable>(path, CsvColumns{columns, {}, {}}, 0, delimiter);
+  const auto table =
+      std::make_shared<const CsvTable>(path, CsvColumns{columns, {}, {}}, CsvReading{.delimiter = delimiter});
   const auto source = CsvTable::source(table, path, 0);
   std::vector<float> row(columns.size());
   const auto width = static_cast<std::int64_t>(row.size());

@@ -10,6 +10,7 @@ import gzip
 import importlib
 import io
 import pathlib
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ def open_table(path):
         text = data.decode("latin-1")
     first = text.splitlines()[0]
     delimiter = max(",;\t ", key=first.count)
+    if delimiter == " ":  # any number of them, also at both ends of a line
+        text = re.sub(r"(?m)^ | (?=\r?$)", "", re.sub(r"[ \t]+", " ", text))
     rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row]
     return Table(path, delimiter, text, rows)
 
@@ -84,6 +87,8 @@ def first_bad(table, column):
 def names_of(table):
     """Columns that can be asked for: with a name, which no other has."""
     header = [name.strip(" \t") for name in table.rows[0]]
+    if all(len(name) > 2 and name[0] == name[-1] == "'" for name in header):
+        header = [name[1:-1] for name in header]
     return {i: name for i, name in enumerate(header) if name and header.count(name) == 1}
 
 

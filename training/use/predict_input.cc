@@ -10,11 +10,9 @@
 #include "runtime/base/error.h"
 #include "runtime/data/cache/data_cache.h"
 #include "runtime/data/formats/idx.h"
-#include "runtime/data/sources/csv_source.h"
 #include "runtime/data/sources/npy_source.h"
 #include "runtime/data/sources/open_files.h"
 #include "runtime/data/sources/pixels.h"
-#include "runtime/data/sources/source_spec.h"
 
 namespace dtrain {
 namespace {
@@ -115,7 +113,8 @@ std::shared_ptr<const Source> open_npy_file(const FieldFile& file) {
 /// How the run's own table was read, where it was one.
 struct Table {
   bool known = false;
-  char delimiter = ',';
+  CsvReading how;
+  bool has_delimiter = false;
   std::string path;
   std::vector<std::string> features, others;  ///< named ones; targets and label
 };
@@ -127,8 +126,10 @@ Table table_of(const SavedRun& run) {
   Table table;
   table.known = true;
   SourceSpec spec("csv", std::string_view(dataset).substr(kPrefix.size()));
-  const std::string delimiter = spec.take("delimiter").value_or(",");
-  table.delimiter = delimiter == "tab" ? '\t' : delimiter[0];
+  table.has_delimiter = spec.has("delimiter");
+  table.how = take_csv_reading(spec);
+  table.how.categories.clear();  // the run has noted what they are
+  table.how.missing = CsvMissing::refuse;
   table.features = spec.take_list("features");
   table.others = spec.take_list("target");
   if (const auto label = spec.take("label")) table.others.push_back(*label);
@@ -151,9 +152,9 @@ std::vector<std::string> columns_for(const FieldFile& file, const Table& table) 
                       file.path),
           "none; put it back there, or give a .npy file with the columns in its order");
     }
-    return feature_columns(read_csv_header(table.path, table.delimiter), {{}, table.others, {}}, table.path);
+    return feature_columns(read_csv_header(table.path, table.how), {{}, table.others, {}}, table.path);
   }
-  const std::vector<std::string> header = read_csv_header(file.path, table.delimiter);
+  const std::vector<std::string> header = read_csv_header(file.path, table.how);
   if (looks_like_row(header)) {
     throw DataError(file.path, 0, "a first line that names the columns",
                     fmt::format("numbers ({}), which would be lost as a row", fmt::join(header, ", ")));
@@ -164,11 +165,12 @@ std::vector<std::string> columns_for(const FieldFile& file, const Table& table) 
 std::shared_ptr<const Source> open_csv_file(const FieldFile& file, const SavedRun& run) {
   if (file.field.shape.rank() != 1 || file.field.dtype != DType::f32)
     refuse(file, "a table of numbers; use .npy");
-  const Table table = table_of(run);
+  Table table = table_of(run);
+  if (!table.has_delimiter) table.how.delimiter = find_delimiter(file.path);
   const CsvColumns columns{columns_for(file, table), {}, {}};
   if (static_cast<std::int64_t>(columns.features.size()) != file.field.shape[0])
     refuse(file, fmt::format("{} columns: {}", columns.features.size(), fmt::join(columns.features, ", ")));
-  const auto rows = std::make_shared<const CsvTable>(file.path, columns, 0, table.delimiter);
+  const auto rows = std::make_shared<const CsvTable>(file.path, columns, table.how);
   return CsvTable::source(rows, file.path, 0);
 }
 

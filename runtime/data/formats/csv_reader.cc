@@ -61,8 +61,8 @@ bool CsvReader::skip_line_end() {
 
 bool CsvReader::next(CsvRecord& record) {
   if (offset() == 0 && peek() != kEnd) skip_byte_order_mark();
-  while (skip_line_end()) {
-  }
+  skip_spaces();
+  while (skip_line_end()) skip_spaces();
   record.text_.clear();
   record.fields_.clear();
   record.line_ = line_;
@@ -70,6 +70,19 @@ bool CsvReader::next(CsvRecord& record) {
   while (read_field(record)) {
   }
   return true;
+}
+
+void CsvReader::skip_spaces() {
+  while (delimiter_ == ' ' && (peek() == ' ' || peek() == '\t')) advance();
+}
+
+// Whether another field follows behind this one, which has ended.
+bool CsvReader::pass_delimiter() {
+  if (!is_delimiter(peek())) return false;
+  advance();
+  if (delimiter_ != ' ') return true;
+  skip_spaces();
+  return peek() != kEnd && peek() != '\n' && peek() != '\r';
 }
 
 // True when another field follows.
@@ -89,11 +102,7 @@ void CsvReader::append(CsvRecord& record, int byte) const {
 bool CsvReader::read_plain(CsvRecord& record) {
   while (true) {
     const int byte = peek();
-    if (byte == delimiter_) {
-      advance();
-      return true;
-    }
-    if (byte == kEnd || byte == '\n' || byte == '\r') return false;
+    if (is_delimiter(byte) || byte == kEnd || byte == '\n' || byte == '\r') return pass_delimiter();
     if (byte == '"') refuse("quotes around the whole field, as RFC 4180 has it", "a quote inside it");
     append(record, byte);
     advance();
@@ -118,13 +127,9 @@ bool CsvReader::read_quoted(CsvRecord& record) {
     append(record, byte);
   }
   const int behind = peek();
-  if (behind == delimiter_) {
-    advance();
-    return true;
-  }
-  if (behind != kEnd && behind != '\n' && behind != '\r')
+  if (!is_delimiter(behind) && behind != kEnd && behind != '\n' && behind != '\r')
     refuse("a delimiter or the line's end behind a closing quote", byte_text(behind));
-  return false;
+  return pass_delimiter();
 }
 
 }  // namespace dtrain

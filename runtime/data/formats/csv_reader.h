@@ -49,6 +49,7 @@ class CsvReader {
 
   static constexpr std::size_t kBufferBytes = 256 << 10;
 
+  /// A `delimiter` of ' ' stands for any number of spaces and tabs, which lines may also begin and end with.
   /// `path` is for messages, `buffer_bytes` (at least 3) how much is read at a time.
   CsvReader(std::string path, ReadBytes read_bytes, char delimiter = ',',
             std::size_t buffer_bytes = kBufferBytes);
@@ -67,11 +68,16 @@ class CsvReader {
     return buffer_[at_];
   }
   void advance() noexcept { ++at_; }
+  bool is_delimiter(int byte) const noexcept {
+    return byte == delimiter_ || (delimiter_ == ' ' && byte == '\t');
+  }
   std::int64_t offset() const noexcept { return before_ + static_cast<std::int64_t>(at_); }
 
   bool refill();
   void skip_byte_order_mark();
   bool skip_line_end();
+  void skip_spaces();
+  bool pass_delimiter();
   bool read_field(CsvRecord& record);
   bool read_plain(CsvRecord& record);
   bool read_quoted(CsvRecord& record);

@@ -4,14 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <optional>
 
 #include "runtime/base/error.h"
 #include "runtime/data/cache/content_reader.h"
+#include "runtime/data/formats/csv_cell.h"
+#include "runtime/data/formats/csv_column.h"
 #include "runtime/data/formats/text.h"
 #include "runtime/data/sources/class_labels.h"
 #include "runtime/data/sources/tensor_source.h"
@@ -19,8 +19,12 @@
 namespace dtrain {
 namespace {
 
-constexpr std::size_t kMostQuoted = 40;
-constexpr double kWholeToHere = 9007199254740992;  // 2^53: float64 has every integer below
+using Names = std::vector<std::string>;
+
+// Categories that are found, and those that are asked for. Texts that are nearly all different, as names
+// are, tell nothing about other rows.
+constexpr std::size_t kMostFound = 100, kMostAsked = 1000, kFewTexts = 10;
+constexpr std::size_t kMostShown = 3, kMostCounted = 8;
 
 /// The file's text, plain or gzip, as the CSV reader takes it.
 struct CsvFile {
@@ -33,184 +37,409 @@ struct CsvFile {
   CsvReader reader;
 };
 
-std::string quoted(std::string_view text) {
-  if (text.empty()) return "nothing";
-  return fmt::format("\"{}\"{}", printable(text.substr(0, kMostQuoted)),
-                     text.size() > kMostQuoted ? "…" : "");
+bool has(const Names& names, std::string_view name) { return std::ranges::find(names, name) != names.end(); }
+
+std::size_t place_of(const std::string& column, const Names& header, const std::string& path) {
+  check_csv_column(column, header, path);
+  return static_cast<std::size_t>(std::ranges::find(header, column) - header.begin());
 }
 
-std::string listed(const std::vector<std::string>& names) {
-  return printable(fmt::format("{}", fmt::join(names, ", ")));
+/// A feature taken apart: COLUMN=TEXT where the header has a COLUMN and not the whole.
+struct Indicator {
+  std::string column, text;
+};
+
+std::optional<Indicator> indicator_in(const std::string& feature, const Names& header) {
+  if (has(header, feature)) return std::nullopt;
+  for (std::size_t at = feature.find('='); at != std::string::npos; at = feature.find('=', at + 1))
+    if (has(header, feature.substr(0, at))) return Indicator{feature.substr(0, at), feature.substr(at + 1)};
+  return std::nullopt;
 }
 
-std::string_view without_spaces(std::string_view text) {
-  constexpr std::string_view kSpace = " \t";
-  const std::size_t first = text.find_first_not_of(kSpace);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+/// By number where both are numbers, numbers first.
+bool comes_before(const std::string& a, const std::string& b) {
+  const auto x = number_in(a), y = number_in(b);
+  if (x && y && *x != *y) return *x < *y;
+  if (x.has_value() != y.has_value()) return x.has_value();
+  return a < b;
 }
 
-/// The whole of `text` as a number; nothing where it is none. Too large for float64 is an infinity.
-std::optional<double> number_in(std::string_view text) {
-  text = without_spaces(text);
-  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || end != text.data() + text.size() || error == std::errc::invalid_argument)
-    return std::nullopt;
-  // Too small for float64 is 0 in float32; the library does not tell it from too large.
-  if (error == std::errc::result_out_of_range) value = std::strtod(std::string(text).c_str(), nullptr);
-  return value;
-}
-
-std::vector<std::string> read_header(CsvFile& file) {
-  const std::string& path = file.content.path();
-  CsvRecord record;
-  if (!file.reader.next(record)) throw DataError(path, 0, "a line with the columns' names", "an empty file");
-  std::vector<std::string> header;
-  for (std::size_t i = 0; i < record.size(); ++i) header.push_back(to_utf8(without_spaces(record[i])));
-  return header;
-}
-
-std::size_t place_of(const std::string& column, const std::vector<std::string>& header,
-                     const std::string& path) {
-  const auto found = std::find(header.begin(), header.end(), column);
-  if (found == header.end()) {
-    throw DataError(path, 0, fmt::format("a column {} in the header", printable(column)),
-                    listed(header) + (looks_like_row(header) ? ", which looks like a row: the first line has "
-                                                               "to name the columns"
-                                                             : ""));
+/// Of each of `width` columns of `values`, row by row, over `rows`, or all of them where there are none.
+CsvScale scale_of(const std::vector<float>& values, std::size_t width, std::span<const std::int64_t> rows) {
+  if (width == 0) return {};
+  const std::size_t count = rows.empty() ? values.size() / width : rows.size();
+  const auto row = [&](std::size_t i) {
+    return &values[(rows.empty() ? i : static_cast<std::size_t>(rows[i])) * width];
+  };
+  std::vector<double> means(width), squares(width);
+  for (std::size_t i = 0; i < count; ++i)
+    for (std::size_t c = 0; c < width; ++c) means[c] += row(i)[c];
+  for (double& mean : means) mean /= static_cast<double>(count);
+  for (std::size_t i = 0; i < count; ++i)
+    for (std::size_t c = 0; c < width; ++c) squares[c] += (row(i)[c] - means[c]) * (row(i)[c] - means[c]);
+  CsvScale scale{{means.begin(), means.end()}, {}};
+  for (const double sum : squares) {
+    const auto deviation = static_cast<float>(std::sqrt(sum / static_cast<double>(count)));
+    scale.deviation.push_back(deviation > 0 && std::isfinite(deviation) ? deviation : 1);
   }
-  if (std::find(found + 1, header.end(), column) != header.end())
-    throw DataError(path, 0, "columns of different names", quoted(column) + " twice");
-  return static_cast<std::size_t>(found - header.begin());
+  return scale;
 }
 
-std::vector<std::size_t> places_of(const std::vector<std::string>& columns,
-                                   const std::vector<std::string>& header, const std::string& path) {
-  std::vector<std::size_t> places;
-  for (const std::string& column : columns) places.push_back(place_of(column, header, path));
-  return places;
-}
+/// Categories in their order, and where each code goes there.
+struct Sorted {
+  Names names;
+  std::vector<std::int64_t> places;
 
-/// What is wrong where: one row of one file.
-struct Row {
-  const std::string& path;
-  const std::vector<std::string>& header;
-  const CsvRecord& record;
-  std::int64_t number;  // from 1, the header not counted
-
-  [[noreturn]] void refuse(std::size_t column, std::string_view expected) const {
-    throw DataError(path, record.offset(column),
-                    fmt::format("{} in row {} (line {}), column {}", expected, number, record.line(),
-                                printable(header[column])),
-                    quoted(record[column]));
-  }
-
-  float number_at(std::size_t column) const {
-    const auto value = number_in(record[column]);
-    if (!value) refuse(column, "a number");
-    const auto rounded = static_cast<float>(*value);
-    if (!std::isfinite(rounded)) refuse(column, "a finite number that float32 can hold");
-    return rounded;
-  }
-
-  std::int64_t label_at(std::size_t column, std::int64_t classes) const {
-    const std::int64_t most = classes > 0 ? classes - 1 : std::numeric_limits<std::int64_t>::max() - 1;
-    if (const auto value = label_in(record[column]); value && *value >= 0 && *value <= most) return *value;
-    refuse(column, classes > 0 ? fmt::format("a class from 0 to {}", classes - 1)
-                               : std::string("a class, an integer from 0 on,"));
-  }
-
- private:
-  /// An integer, or a number that is one, as "2.0": what a table of floating numbers has for a class.
-  static std::optional<std::int64_t> label_in(std::string_view text) {
-    text = without_spaces(text);
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc() && end == text.data() + text.size()) return value;
-    const auto number = number_in(text);
-    if (!number || std::floor(*number) != *number || std::abs(*number) >= kWholeToHere) return std::nullopt;
-    return static_cast<std::int64_t>(*number);
+  /// Of distinct texts; as they stand where `sorts` is false.
+  Sorted(const Names& texts, bool sorts) : names(texts), places(texts.size()) {
+    if (sorts) std::ranges::sort(names, comes_before);
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const auto found = std::ranges::find(names, texts[i]);
+      places[i] = found - names.begin();
+    }
   }
 };
 
 }  // namespace
 
-std::vector<std::string> read_csv_header(const std::string& path, char delimiter) {
-  CsvFile file(path, delimiter);
-  return read_header(file);
+/// Reads one table, row by row, and settles at the end what was in it.
+class CsvTableReader {
+ public:
+  CsvTableReader(CsvTable& table, const std::string& path, const CsvReading& how)
+      : table_(table), path_(path), how_(how) {}
+
+  void read();
+
+ private:
+  struct Placed {
+    CsvColumn column;
+    std::size_t place;
+  };
+
+  void find_columns(const Names& header);
+  Placed placed(const std::string& name, const Names& header, Names known = {}) const;
+  void add(const CsvRecord& record);
+  void settle();
+  void check_categories() const;
+  void check_missing() const;
+  void settle_features();
+  void settle_labels();
+  void name_classes();
+  bool repeats(const CsvColumn& column) const;
+  std::string counted_missing() const;
+  std::string advice_on_missing() const;
+  template <class F>
+  void for_columns(const F& each) const {
+    for (const auto* group : {&features_, &targets_, &label_})
+      for (const Placed& placed : *group) each(placed.column);
+  }
+
+  CsvTable& table_;
+  const std::string& path_;
+  const CsvReading& how_;
+  std::vector<Placed> features_, targets_, label_;  // of the label at most one
+  std::int64_t read_ = 0, missing_ = 0;             // rows, also those that were left out; cells
+};
+
+CsvTableReader::Placed CsvTableReader::placed(const std::string& name, const Names& header,
+                                              Names known) const {
+  return {CsvColumn(path_, name,
+                    {.decimal = how_.decimal,
+                     .finds = how_.finds_categories,
+                     .counts_missing = how_.missing != CsvMissing::refuse,
+                     .is_named = has(how_.categories, name),
+                     .known = std::move(known)}),
+          place_of(name, header, path_)};
 }
 
-std::vector<std::string> feature_columns(const std::vector<std::string>& header, const CsvColumns& columns,
-                                         const std::string& path) {
-  std::vector<std::string> features;
-  for (std::size_t i = 0; i < header.size(); ++i) {
-    const auto& targets = columns.targets;
-    if (header[i].empty()) {
-      throw DataError(path, 0, fmt::format("a name for column {}", i + 1),
-                      "nothing; name it, or list the columns to use: features=A+B");
+void CsvTableReader::find_columns(const Names& header) {
+  const CsvColumns& columns = table_.columns_;
+  for (std::size_t i = 0; i < columns.features.size();) {
+    const auto indicator = indicator_in(columns.features[i], header);
+    if (!indicator) {
+      features_.push_back(placed(columns.features[i++], header));
+      continue;
     }
-    if (header[i] != columns.label && std::find(targets.begin(), targets.end(), header[i]) == targets.end())
-      features.push_back(header[i]);
+    Names known;
+    for (; i < columns.features.size(); ++i) {
+      const auto next = indicator_in(columns.features[i], header);
+      if (!next || next->column != indicator->column) break;
+      known.push_back(next->text);
+    }
+    features_.push_back(placed(indicator->column, header, std::move(known)));
   }
-  return features;
+  for (const std::string& name : columns.targets) targets_.push_back(placed(name, header));
+  if (!columns.label.empty()) label_.push_back(placed(columns.label, header, columns.classes));
 }
 
-bool looks_like_row(const std::vector<std::string>& header) {
-  std::optional<double> before;
-  bool counts_up = true;
-  for (const std::string& name : header) {
-    const auto number = number_in(name);
-    if (!number) return false;
-    counts_up = counts_up && (before ? *number == *before + 1 : std::floor(*number) == *number);
-    before = number;
-  }
-  return !counts_up;
-}
-
-CsvTable::CsvTable(const std::string& path, const CsvColumns& columns, std::int64_t classes, char delimiter)
-    : columns_(columns) {
-  CsvFile file(path, delimiter);
-  const std::vector<std::string> header = read_header(file);
-  const auto features = places_of(columns.features, header, path),
-             targets = places_of(columns.targets, header, path);
-  const auto labels =
-      places_of(columns.label.empty() ? std::vector<std::string>() : std::vector<std::string>{columns.label},
-                header, path);
+void CsvTableReader::read() {
+  CsvFile file(path_, how_.delimiter);
   CsvRecord record;
-  while (file.reader.next(record)) {
-    const Row row{path, header, record, ++rows_};
+  bool more = file.reader.next(record);
+  if (!more) throw DataError(path_, 0, "a line with the columns' names", "an empty file");
+  const Names header = csv_header(record, how_);
+  find_columns(header);
+  if (how_.has_header) more = file.reader.next(record);
+  for (; more; more = file.reader.next(record)) {
+    ++read_;
     if (record.size() != header.size()) {
       throw DataError(
-          path, record.offset(0),
-          fmt::format("{} fields in row {} (line {}), as in the header", header.size(), rows_, record.line()),
+          path_, record.offset(0),
+          fmt::format("{} fields in row {} (line {}), as in the header", header.size(), read_, record.line()),
           std::to_string(record.size()));
     }
-    for (const std::size_t column : features) x_.push_back(row.number_at(column));
-    for (const std::size_t column : targets) y_.push_back(row.number_at(column));
-    for (const std::size_t column : labels) labels_.push_back(row.label_at(column, classes));
+    add(record);
   }
-  if (rows_ == 0) throw DataError(path, -1, "at least one row below the header", "none");
-  classes_ = classes > 0 ? classes : count_classes(labels_, path);
+  if (read_ == 0) throw DataError(path_, -1, "at least one row below the header", "none");
+  settle();
+}
+
+void CsvTableReader::add(const CsvRecord& record) {
+  const auto cell = [&](const Placed& placed) {
+    return CsvCell{record[placed.place], read_, record.line(), record.offset(placed.place)};
+  };
+  if (how_.missing == CsvMissing::skip) {  // nothing that is only in such a row is a category
+    bool lacks = false;
+    for (auto* group : {&features_, &targets_, &label_})
+      for (Placed& placed : *group) lacks = placed.column.counts_as_missing(cell(placed)) || lacks;
+    if (lacks) return;
+  }
+  for (Placed& placed : features_) table_.x_.push_back(placed.column.feature(cell(placed)));
+  for (Placed& placed : targets_) table_.y_.push_back(placed.column.number(cell(placed)));
+  for (Placed& placed : label_) table_.labels_.push_back(placed.column.code(cell(placed)));
+  ++table_.rows_;
+  if (how_.missing != CsvMissing::report) return;
+  std::int64_t missing = 0;
+  for_columns([&](const CsvColumn& column) { missing += column.missing(); });
+  if (missing == missing_) return;
+  missing_ = missing;
+  table_.x_.resize(table_.x_.size() - features_.size());
+  table_.y_.resize(table_.y_.size() - targets_.size());
+  table_.labels_.resize(table_.labels_.size() - label_.size());
+  --table_.rows_;
+}
+
+void CsvTableReader::settle() {
+  check_categories();
+  if (how_.missing == CsvMissing::report) check_missing();
+  if (table_.rows_ == 0) {
+    throw DataError(path_, -1, "at least one row with a value in each column that is used",
+                    fmt::format("none in {} rows, values are missing: {}; {}", read_, counted_missing(),
+                                advice_on_missing()));
+  }
+  settle_features();
+  settle_labels();
+  if (table_.rows_ < read_) {
+    table_.notes_ =
+        fmt::format("{} of {} rows left out, where values are missing: {}{}{}", read_ - table_.rows_, read_,
+                    counted_missing(), table_.notes_.empty() ? "" : "; ", table_.notes_);
+  }
+}
+
+bool CsvTableReader::repeats(const CsvColumn& column) const {
+  const std::size_t different = column.texts().size();
+  const auto rows = static_cast<std::size_t>(read_ - column.missing());
+  return different <= kFewTexts || 2 * different <= rows;
+}
+
+/// All columns at once, so that one look is enough.
+void CsvTableReader::check_categories() const {
+  Names found, names;
+  for (const Placed& placed : features_) {
+    const CsvColumn& column = placed.column;
+    const std::size_t different = column.texts().size();
+    const bool asked = has(how_.categories, column.name());
+    if (!column.is_category() || different <= (asked ? kMostAsked : kMostFound)) {
+      if (asked || repeats(column)) continue;
+    }
+    Names some(column.texts().begin(),
+               column.texts().begin() + static_cast<std::ptrdiff_t>(std::min(different, kMostShown)));
+    for (std::string& text : some) text = quoted_cell(text);
+    found.push_back(fmt::format("{} ({}{} in {} rows: {}, …)", printable(column.name()),
+                                column.has_too_many() ? "more than " : "", different, read_,
+                                fmt::join(some, ", ")));
+    names.push_back(as_setting(column.name()));
+  }
+  if (found.empty()) return;
+  throw DataError(
+      path_, -1, fmt::format("columns of numbers, or of at most {} different texts that repeat", kMostFound),
+      fmt::format(
+          "{}; leave {} out with without={}{}", fmt::join(found, ", "), names.size() == 1 ? "it" : "them",
+          fmt::join(names, "+"),
+          how_.missing == CsvMissing::report && missing_ > 0
+              ? fmt::format("; values are missing, too: {}; {}", counted_missing(), advice_on_missing())
+              : ""));
+}
+
+std::string CsvTableReader::counted_missing() const {
+  Names counts;
+  for_columns([&](const CsvColumn& column) {
+    if (column.missing() > 0)
+      counts.push_back(fmt::format("{} {}", printable(column.name()), column.missing()));
+  });
+  const std::size_t shown = std::min(counts.size(), kMostCounted);
+  return fmt::format("{}{}",
+                     fmt::join(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+                     shown < counts.size() ? fmt::format(" and {} more columns", counts.size() - shown) : "");
+}
+
+/// Columns that lack most of their values leave few rows, or none.
+std::string CsvTableReader::advice_on_missing() const {
+  Names empty;
+  for (const Placed& placed : features_)
+    if (2 * placed.column.missing() > read_) empty.push_back(as_setting(placed.column.name()));
+  return fmt::format("{}without={} leaves out columns{}",
+                     how_.missing == CsvMissing::skip ? "" : "missing=skip leaves such rows out, ",
+                     empty.empty() ? "A+B" : fmt::format("{}", fmt::join(empty, "+")),
+                     empty.empty() ? "" : " that lack most of theirs");
+}
+
+void CsvTableReader::check_missing() const {
+  const CsvColumn* first = nullptr;
+  for_columns([&](const CsvColumn& column) {
+    if (column.missing() > 0 && (first == nullptr || column.first_missing().row < first->first_missing().row))
+      first = &column;
+  });
+  if (first == nullptr) return;
+  const bool of_label = !label_.empty() && first == &label_.front().column;
+  first->refuse(first->first_missing(),
+                of_label               ? "a class"
+                : first->is_category() ? "a value"
+                                       : "a number",
+                fmt::format("values are missing in {} of {} rows ({}); {}", read_ - table_.rows_, read_,
+                            counted_missing(), advice_on_missing()));
+}
+
+/// Makes columns of 0 and 1 of each category, where there are any.
+void CsvTableReader::settle_features() {
+  Names names, notes;
+  std::vector<std::optional<Sorted>> sorted;
+  for (const Placed& placed : features_) {
+    const CsvColumn& column = placed.column;
+    sorted.emplace_back();
+    if (!column.is_category()) {
+      names.push_back(column.name());
+      continue;
+    }
+    sorted.back().emplace(column.texts(), how_.finds_categories);
+    for (const std::string& text : sorted.back()->names)
+      names.push_back(fmt::format("{}={}", column.name(), text));
+    notes.push_back(fmt::format("{} ({})", printable(column.name()), column.texts().size()));
+  }
+  table_.columns_.features = std::move(names);
+  if (notes.empty()) return;
+  if (how_.finds_categories) table_.notes_ = fmt::format("categories: {}", fmt::join(notes, ", "));
+  std::vector<float> x;
+  x.reserve(static_cast<std::size_t>(table_.rows_) * table_.columns_.features.size());
+  for (std::size_t at = 0; at < table_.x_.size(); ++at) {
+    const auto& categories = sorted[at % sorted.size()];
+    if (!categories) {
+      x.push_back(table_.x_[at]);
+      continue;
+    }
+    const auto code = static_cast<std::size_t>(table_.x_[at]);
+    const std::size_t begin = x.size();
+    x.resize(begin + categories->names.size(), 0);
+    x[begin + static_cast<std::size_t>(categories->places[code])] = 1;
+  }
+  table_.x_ = std::move(x);
+}
+
+void CsvTableReader::settle_labels() {
+  table_.classes_ = how_.classes;
+  if (label_.empty()) return;
+  const CsvColumn& column = label_.front().column;
+  const Names& texts = column.texts();
+  if (!table_.columns_.classes.empty()) {  // codes are classes
+    table_.classes_ = std::max(table_.classes_, static_cast<std::int64_t>(texts.size()));
+    return;
+  }
+  if (has(how_.categories, column.name())) return name_classes();
+  const std::int64_t most =
+      how_.classes > 0 ? how_.classes - 1 : std::numeric_limits<std::int64_t>::max() - 1;
+  std::vector<std::int64_t> numbers;
+  std::optional<std::size_t> bad, text;  // the first that is no class, and the first that is no number
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const auto number = integer_in(texts[i], how_.decimal);
+    if (!bad && (!number || *number < 0 || *number > most)) bad = i;
+    if (!text && !number_in(texts[i], how_.decimal)) text = i;
+    numbers.push_back(number.value_or(-1));
+  }
+  if (!bad) {
+    for (std::int64_t& label : table_.labels_) label = numbers[static_cast<std::size_t>(label)];
+    if (how_.classes == 0)
+      table_.classes_ = count_classes(
+          table_.labels_, path_,
+          how_.finds_categories
+              ? fmt::format("say categories={} to make a class of each", as_setting(column.name()))
+              : "");
+    return;
+  }
+  const bool all_texts = std::ranges::none_of(
+      texts, [&](const std::string& each) { return number_in(each, how_.decimal).has_value(); });
+  const bool may_be_named = how_.finds_categories && (all_texts || (!text && how_.classes == 0));
+  if (may_be_named) return name_classes();
+  const std::string expected = how_.classes > 0 ? fmt::format("a class from 0 to {}", how_.classes - 1)
+                                                : std::string("a class, an integer from 0 on,");
+  if (!how_.finds_categories || how_.classes > 0 || !text) column.refuse(column.place_of(*bad), expected);
+  column.refuse(column.place_of(*text), expected,
+                fmt::format("other rows have numbers there: correct it, or say categories={} to make a class "
+                            "of each",
+                            as_setting(column.name())));
+}
+
+void CsvTableReader::name_classes() {
+  const CsvColumn& column = label_.front().column;
+  const bool numbers = number_in(column.texts().front(), how_.decimal).has_value();
+  const auto different = static_cast<std::int64_t>(column.texts().size());
+  if (column.has_too_many() || !repeats(column)) {
+    throw DataError(
+        path_, -1, fmt::format("labels that repeat, in column {}", printable(column.name())),
+        fmt::format(
+            "{} different ones in {} rows ({}, …){}", different, read_, quoted_cell(column.texts().front()),
+            numbers ? fmt::format("; numbers are learned with target={}", as_setting(column.name())) : ""));
+  }
+  if (how_.classes > 0 && different > how_.classes) {
+    throw DataError(path_, -1,
+                    fmt::format("at most {} different labels in column {}, by classes={}", how_.classes,
+                                printable(column.name()), how_.classes),
+                    std::to_string(different));
+  }
+  const Sorted sorted(column.texts(), true);
+  for (std::int64_t& label : table_.labels_) label = sorted.places[static_cast<std::size_t>(label)];
+  table_.columns_.classes = sorted.names;
+  table_.classes_ = std::max(how_.classes, different);
+}
+
+CsvTable::CsvTable(const std::string& path, const CsvColumns& columns, const CsvReading& how)
+    : columns_(columns) {
+  CsvTableReader(*this, path, how).read();
+}
+
+CsvScales CsvTable::scales(std::span<const std::int64_t> rows) const {
+  return {scale_of(x_, columns_.features.size(), rows), scale_of(y_, columns_.targets.size(), rows)};
 }
 
 std::shared_ptr<const Source> CsvTable::source(std::shared_ptr<const CsvTable> table, std::string name,
-                                               std::int64_t classes) {
-  const auto matrix = [&](const std::vector<float>& values, std::size_t columns) {
-    const auto width = static_cast<std::int64_t>(columns);
-    return View{const_cast<float*>(values.data()), DType::f32, {table->rows_, width}, {width, 1}};
+                                               std::int64_t classes, const CsvScales& scales) {
+  const auto matrix = [&](const char* field, const std::vector<float>& values, const Names& names,
+                          const CsvScale& scale) {
+    const auto width = static_cast<std::int64_t>(names.size());
+    const View view{const_cast<float*>(values.data()), DType::f32, {table->rows_, width}, {width, 1}};
+    return TensorField{.name = field,
+                       .view = view,
+                       .owner = table,
+                       .columns = names,
+                       .mean = scale.mean,
+                       .deviation = scale.deviation};
   };
+  const CsvColumns& columns = table->columns_;
   std::vector<TensorField> fields;
-  if (!table->columns_.features.empty())
-    fields.push_back(
-        {"x", matrix(table->x_, table->columns_.features.size()), table, 0, table->columns_.features});
-  if (!table->columns_.targets.empty())
-    fields.push_back(
-        {"y", matrix(table->y_, table->columns_.targets.size()), table, 0, table->columns_.targets});
-  if (!table->columns_.label.empty()) {
+  if (!columns.features.empty()) fields.push_back(matrix("x", table->x_, columns.features, scales.x));
+  if (!columns.targets.empty()) fields.push_back(matrix("y", table->y_, columns.targets, scales.y));
+  if (!columns.label.empty()) {
     const View labels{const_cast<std::int64_t*>(table->labels_.data()), DType::i64, {table->rows_}, {1}};
-    fields.push_back({"label", labels, table, classes});
+    fields.push_back({"label", labels, table, classes, {}, columns.classes});
   }
   return std::make_shared<TensorSource>(std::move(name), std::move(fields));
 }

@@ -2,31 +2,35 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
-#include "runtime/data/sources/csv_source.h"
 #include "runtime/data/sources/open_files.h"
-#include "runtime/data/sources/source_spec.h"
 
 namespace dtrain {
 namespace {
 
 constexpr std::string_view kSettings =
-    "target=COL, label=COL, features=COL+COL, classes=N, delimiter=C, test=FILE, split=SHARE or split-seed=N";
+    "target=COL, label=COL, features=COL+COL, without=COL+COL, categories=COL+COL, missing=skip, classes=N, "
+    "scale=standard, header=none, delimiter=C, decimal=comma, test=FILE, split=SHARE or split-seed=N";
 
 /// "csv:…" taken apart.
 struct Request {
   std::string file;
   CsvColumns columns;
-  std::int64_t classes = 0;
-  char delimiter = ',';
+  std::vector<std::string> without;
+  CsvReading how;
+  bool has_delimiter = false, scales = false;
   std::optional<std::string> test;
   HoldOut hold_out;
 };
 
 char parse_delimiter(const SourceSpec& spec, const std::string& text) {
-  if (text == "tab") return '\t';
+  constexpr std::pair<std::string_view, char> kWords[] = {
+      {"comma", ','}, {"semicolon", ';'}, {"space", ' '}, {"tab", '\t'}};
+  for (const auto& [word, delimiter] : kWords)
+    if (text == word) return delimiter;
   if (text.size() != 1 || text == "\"" || text == "\n" || text == "\r")
-    spec.refuse("delimiter to be one character (%2C for a comma) or tab", text);
+    spec.refuse("delimiter to be one character, or comma, semicolon, space or tab", text);
   return text[0];
 }
 
@@ -35,8 +39,12 @@ Request parse(SourceSpec& spec) {
   request.file = spec.file();
   if (request.file.empty()) spec.refuse("a file first, as in csv:houses.csv,target=price,split=0.9", "none");
   request.columns = {spec.take_list("features"), spec.take_list("target"), spec.take("label").value_or("")};
-  request.classes = spec.take_integer("classes", 0, INT64_MAX, 0);
-  request.delimiter = parse_delimiter(spec, spec.take("delimiter").value_or(","));
+  request.without = spec.take_list("without");
+  request.has_delimiter = spec.has("delimiter");
+  request.how = take_csv_reading(spec);
+  const std::string scale = spec.take("scale").value_or("none");
+  if (scale != "none" && scale != "standard") spec.refuse("scale to be none or standard", scale);
+  request.scales = scale == "standard";
   request.test = spec.take("test");
   request.hold_out = HoldOut::take(spec);
   spec.finish(kSettings);
@@ -57,28 +65,72 @@ void check_different(const SourceSpec& spec, const CsvColumns& columns) {
   if (columns.features.empty()) spec.refuse("a column that is neither target nor label, for x", "none");
 }
 
+/// Which columns are features, where none are named: all that are nothing else.
+void choose_features(const SourceSpec& spec, Request& request, const std::string& file) {
+  const std::vector<std::string> header = read_csv_header(file, request.how);
+  auto& features = request.columns.features;
+  std::vector<std::string> named = request.columns.targets;
+  if (!request.columns.label.empty()) named.push_back(request.columns.label);
+  for (const auto* more : {&features, &request.without, &request.how.categories})
+    named.insert(named.end(), more->begin(), more->end());
+  for (const std::string& column : named) check_csv_column(column, header, file);
+  if (!features.empty() && !request.without.empty()) spec.refuse("either features or without", "both");
+  if (features.empty()) {
+    CsvColumns others = request.columns;
+    others.targets.insert(others.targets.end(), request.without.begin(), request.without.end());
+    features = feature_columns(header, others, file);
+  }
+  check_different(spec, request.columns);
+}
+
 }  // namespace
 
-Splits open_csv(std::string_view text, const std::filesystem::path& folder) {
+CsvReading take_csv_reading(SourceSpec& spec) {
+  CsvReading how;
+  how.classes = spec.take_integer("classes", 0, INT64_MAX, 0);
+  how.categories = spec.take_list("categories");
+  how.delimiter = parse_delimiter(spec, spec.take("delimiter").value_or("comma"));
+  const std::string header = spec.take("header").value_or("names");
+  if (header != "names" && header != "none") spec.refuse("header to be names or none", header);
+  how.has_header = header == "names";
+  const std::string decimal = spec.take("decimal").value_or("point");
+  if (decimal != "point" && decimal != "comma") spec.refuse("decimal to be point or comma", decimal);
+  how.decimal = decimal == "comma" ? ',' : '.';
+  const std::string missing = spec.take("missing").value_or("stop");
+  if (missing != "stop" && missing != "skip") spec.refuse("missing to be stop or skip", missing);
+  how.missing = missing == "skip" ? CsvMissing::skip : CsvMissing::report;
+  return how;
+}
+
+Splits open_csv(std::string_view text, const std::filesystem::path& folder, Log* log) {
   SourceSpec spec("csv", text);
   Request request = parse(spec);
   const std::string file = (folder / request.file).string();
-  if (request.columns.features.empty())
-    request.columns.features =
-        feature_columns(read_csv_header(file, request.delimiter), request.columns, file);
-  check_different(spec, request.columns);
-  const auto open = [&](const std::string& path, std::int64_t classes) {
-    return std::make_shared<const CsvTable>(path, request.columns, classes, request.delimiter);
+  if (!request.has_delimiter) request.how.delimiter = find_delimiter(file);
+  choose_features(spec, request, file);
+  request.how.finds_categories = true;
+  const auto open = [&](const std::string& path) {
+    const auto table = std::make_shared<const CsvTable>(path, request.columns, request.how);
+    if (log != nullptr && !table->notes().empty())
+      log->write(LogLevel::info, fmt::format("{}: {}", path, table->notes()));
+    return table;
   };
-  const auto table = open(file, request.classes);
-  const std::int64_t classes = request.classes > 0 ? request.classes : table->classes();
+  const auto table = open(file);
+  const std::int64_t classes = table->classes();
+  CsvScales scales;
   if (!request.test) {
-    return split_source(CsvTable::source(table, fmt::format("csv ({})", file), classes),
-                        request.hold_out.share, request.hold_out.seed);
+    const auto [share, seed] = request.hold_out;
+    if (request.scales) scales = table->scales(split_indices(table->rows(), share, seed).train);
+    return split_source(CsvTable::source(table, fmt::format("csv ({})", file), classes, scales), share, seed);
   }
+  if (request.scales) scales = table->scales();
   const std::string test = (folder / *request.test).string();
-  return {CsvTable::source(table, fmt::format("csv train ({})", file), classes),
-          CsvTable::source(open(test, classes), fmt::format("csv test ({})", test), classes)};
+  request.columns = table->columns();
+  request.how.classes = classes;
+  request.how.finds_categories = false;
+  if (!request.has_delimiter) request.how.delimiter = find_delimiter(test);
+  return {CsvTable::source(table, fmt::format("csv train ({})", file), classes, scales),
+          CsvTable::source(open(test), fmt::format("csv test ({})", test), classes, scales)};
 }
 
 }  // namespace dtrain

@@ -105,7 +105,7 @@ std::optional<Splits> open_own_files(std::string_view name, const OpenSourceOpti
         "image cache: expected none, or pictures in files (folder:..., shards:...), got {} bytes for {}",
         options.picture_cache_bytes, name));
   }
-  if (name.starts_with(kCsvPrefix)) return open_csv(name.substr(kCsvPrefix.size()), data_dir);
+  if (name.starts_with(kCsvPrefix)) return open_csv(name.substr(kCsvPrefix.size()), data_dir, options.log);
   if (name.starts_with(kNpyPrefix)) return open_npy(name.substr(kNpyPrefix.size()), data_dir);
   if (name.starts_with(kTextPrefix)) return open_text(name.substr(kTextPrefix.size()), data_dir);
   if (name.starts_with(kTokensPrefix)) return open_tokens(name.substr(kTokensPrefix.size()), data_dir);

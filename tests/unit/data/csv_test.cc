@@ -95,7 +95,7 @@ class CsvTableTest : public ::testing::Test {
   std::shared_ptr<const Source> table(const std::string& text, const CsvColumns& columns,
                                       std::int64_t classes = 0) {
     test::write_file(path(), text);
-    const auto read = std::make_shared<const CsvTable>(path(), columns, classes);
+    const auto read = std::make_shared<const CsvTable>(path(), columns, CsvReading{.classes = classes});
     return CsvTable::source(read, "table", classes > 0 ? classes : read->classes());
   }
   std::string refusal(const std::string& text, const CsvColumns& columns, std::int64_t classes = 0) {
