@@ -164,10 +164,15 @@ std::string DivergenceDetector::advice(const LossError& error, const std::string
   const char* const slope = error.where() == NotFinite::gradients
                                 ? ", or the model has an operation without a finite slope there"
                                 : "";
+  const auto unscaled = [](const Field& field) { return !field.columns.empty() && field.mean.empty(); };
+  const char* const scale =
+      std::ranges::any_of(data_.shared_train()->fields(), unscaled)
+          ? ", or let the network scale the table's columns: --dataset csv:...,scale=standard"
+          : "";
   return text + fmt::format(
                     ". Its samples are finite: the updates before were too large{}. Lower --lr ({:g}), or "
-                    "add --warmup-steps or --clip-grad-norm{}",
-                    slope, lr_of(config_.optimizer.rule), range);
+                    "add --warmup-steps or --clip-grad-norm{}{}",
+                    slope, lr_of(config_.optimizer.rule), scale, range);
 }
 
 }  // namespace dtrain

@@ -261,7 +261,8 @@ TEST_F(NotFinite, AnEvaluationEndsTheRunBeforeItIsSaved) {
   const TrainingRun run = linear("run", 1, {"--lr=1e30", "--max-steps=1"});
   const RunResult ended = train(run);
   EXPECT_EQ(ended.exit_code, 1) << ended.out << ended.err;
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("the test loss is"), HasSubstr("Lower --lr")));
+  EXPECT_THAT(ended.err,
+              AllOf(HasSubstr("the test loss is"), HasSubstr("Lower --lr"), HasSubstr("scale=standard")));
   EXPECT_TRUE(checkpoints(run.run_dir).empty());
   EXPECT_EQ(ending(run.run_dir), "diverged");
 }
