@@ -244,6 +244,7 @@ bool CsvTableReader::repeats(const CsvColumn& column) const {
 
 /// All columns at once, so that one look is enough.
 void CsvTableReader::check_categories() const {
+  if (!how_.finds_categories) return;  // another table had them, whose rows these few are read by
   Names found, names;
   for (const Placed& placed : features_) {
     const CsvColumn& column = placed.column;

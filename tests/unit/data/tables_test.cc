@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "runtime/base/error.h"
@@ -84,6 +85,20 @@ TEST_F(Tables, AnotherFileIsReadByTheCategoriesOfTheFirst) {
   write("test.csv", "a,sex,kind\n4,m,cow\n");
   EXPECT_THAT(message_of([&] { open("csv:train.csv,label=kind,test=test.csv"); }),
               AllOf(HasSubstr("one of cat, dog"), HasSubstr("column kind"), HasSubstr("\"cow\"")));
+}
+
+TEST_F(Tables, AFewRowsAreReadByTheManyCategoriesOfAnotherFile) {
+  std::string text = "month,a\n";
+  for (int i = 0; i < 48; ++i) text += "m" + std::to_string(i % 12) + "," + std::to_string(i) + "\n";
+  write("train.csv", text);
+  write("test.csv", "month,a\nm3,7\n");
+  const Splits splits = open("csv:train.csv,target=a,test=test.csv");
+  ASSERT_EQ(splits.test->size(), 1);
+  const auto x = test::Sample(*splits.test, 0).values<float>("x");
+  EXPECT_EQ(x.size(), 12U);
+  EXPECT_EQ(
+      splits.train->fields()[0].columns[static_cast<std::size_t>(std::ranges::find(x, 1.0F) - x.begin())],
+      "month=m3");
 }
 
 TEST_F(Tables, AnIndicatorIsReadByItsName) {
