@@ -1,5 +1,6 @@
-// A sequence lock a slot: readers try again while the number is odd or has changed. All words are atomic, so
-// that a read beside a write is no data race.
+// Two copies a slot, of which the writer writes the older one: however long it is held up or where it is
+// killed, the other is whole. Readers try again when the number of writes has changed. All words are atomic,
+// so that a read beside a write is no data race.
 #include "runtime/base/files/worker_status.h"
 
 #include <fcntl.h>
@@ -17,9 +18,9 @@
 namespace dtrain {
 namespace {
 
-constexpr std::uint64_t kLayout = 0x6474'7261'696e'0001;  // "dtrain", and which fields in which order
+constexpr std::uint64_t kLayout = 0x6474'7261'696e'0002;  // "dtrain", and which fields in which order
 constexpr std::size_t kFields = 15;
-constexpr int kTries = 1000;  // a writer that was killed leaves an odd number
+constexpr int kTries = 1000;  // of a reader, while each time a write ends
 constexpr int kMostSlots = 1 << 16;
 
 using Values = std::array<std::uint64_t, kFields>;
@@ -69,13 +70,13 @@ std::optional<WorkerStatus> status_of(const Values& values) {
 
 }  // namespace
 
-// Two cache lines: workers do not write to each other's.
+// Whole cache lines: workers do not write to each other's.
 struct alignas(128) StatusSlot::Words {
-  std::atomic<std::uint64_t> sequence;
-  std::array<std::atomic<std::uint64_t>, kFields> fields;
+  std::atomic<std::uint64_t> writes;  ///< that have ended; the last one's is copy number `writes` % 2
+  std::array<std::array<std::atomic<std::uint64_t>, kFields>, 2> copies;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "it is shared between processes");
-static_assert(sizeof(StatusSlot::Words) == 128);
+static_assert(sizeof(StatusSlot::Words) == 256);
 
 std::string_view name_of(WorkerState state) noexcept {
   constexpr std::array<std::string_view, 5> kNames = {"starting", "joined", "training", "evaluating",
@@ -107,22 +108,23 @@ StatusSlot StatusSlot::from(const Environment& environment) {
 void StatusSlot::write(const WorkerStatus& status) noexcept {
   if (words_ == nullptr) return;
   const Values values = values_of(status);
-  const std::uint64_t sequence = words_->sequence.load(std::memory_order_relaxed) | 1;
-  words_->sequence.store(sequence, std::memory_order_relaxed);
-  for (std::size_t i = 0; i < kFields; ++i) words_->fields[i].store(values[i], std::memory_order_release);
-  words_->sequence.store(sequence + 1, std::memory_order_release);
+  const std::uint64_t number = words_->writes.load(std::memory_order_relaxed) + 1;
+  auto& copy = words_->copies[number % 2];
+  // A reader that sees one of these also sees that the write before has ended.
+  for (std::size_t i = 0; i < kFields; ++i) copy[i].store(values[i], std::memory_order_release);
+  words_->writes.store(number, std::memory_order_release);
 }
 
 std::optional<WorkerStatus> StatusSlot::read() const noexcept {
   if (words_ == nullptr) return std::nullopt;
   Values values{};
   for (int i = 0; i < kTries; ++i) {
-    const std::uint64_t before = words_->sequence.load(std::memory_order_acquire);
-    for (std::size_t f = 0; f < kFields; ++f) values[f] = words_->fields[f].load(std::memory_order_acquire);
-    const std::uint64_t after = words_->sequence.load(std::memory_order_acquire);
-    if (before == after && before % 2 == 0) break;
+    const std::uint64_t before = words_->writes.load(std::memory_order_acquire);
+    const auto& copy = words_->copies[before % 2];
+    for (std::size_t f = 0; f < kFields; ++f) values[f] = copy[f].load(std::memory_order_acquire);
+    if (words_->writes.load(std::memory_order_acquire) == before) return status_of(values);
   }
-  return status_of(values);
+  return std::nullopt;
 }
 
 StatusPage::StatusPage(int workers) : bytes_(sizeof(StatusSlot::Words) * static_cast<std::size_t>(workers)) {

@@ -1,10 +1,13 @@
 // What workers say of themselves in shared memory, and launchers read.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <thread>
@@ -18,6 +21,20 @@ namespace {
 
 Environment variable_of(const StatusPage& page, int worker) {
   return {{kStatusVariable, StatusPage::variable(page.fd(), worker)}};
+}
+
+void report(StatusReporter& reporter, std::int64_t step) {
+  reporter.update([step](WorkerStatus& status) {
+    status.step = status.total_steps = status.epoch = step;
+    status.loss = static_cast<double>(step);
+  });
+}
+
+/// All of one report().
+void expect_whole(const WorkerStatus& read) {
+  EXPECT_EQ(read.step, read.total_steps);
+  EXPECT_EQ(read.step, read.epoch);
+  EXPECT_EQ(static_cast<double>(read.step), read.loss);
 }
 
 TEST(WorkerStatus, IsReadAsItWasWrittenInAnotherProcess) {
@@ -67,35 +84,55 @@ TEST(WorkerStatus, AReaderNeverSeesHalfOfAWrite) {
   std::atomic<bool> end{false};
   std::jthread writing([&] {
     StatusReporter reporter(StatusSlot::from(variable_of(page, 0)));
-    for (std::int64_t step = 1; !end; ++step) {
-      reporter.update([step](WorkerStatus& status) {
-        status.step = status.total_steps = status.epoch = step;
-        status.loss = static_cast<double>(step);
-      });
-    }
+    for (std::int64_t step = 1; !end; ++step) report(reporter, step);
   });
   std::int64_t last = 0;
-  for (int i = 0; i < 100'000; ++i) {
+  for (int i = 0; i < 100'000 && !HasFailure(); ++i) {
     const auto read = page.slot(0).read();
     if (!read || read->step == 0) continue;
-    ASSERT_EQ(read->step, read->total_steps);
-    ASSERT_EQ(read->step, read->epoch);
-    ASSERT_EQ(static_cast<double>(read->step), read->loss);
-    ASSERT_GE(read->step, last);
+    expect_whole(*read);
+    EXPECT_GE(read->step, last);
     last = read->step;
   }
   end = true;
+}
+
+// Wherever a write is held up, what was written before it is there.
+TEST(WorkerStatus, AWriterThatIsStoppedLeavesTheStatusWhole) {
+  const StatusPage page(1);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    StatusReporter reporter(StatusSlot::from(variable_of(page, 0)));
+    for (std::int64_t step = 1;; ++step) report(reporter, step);
+  }
+  ASSERT_GT(child, 0);
+  std::int64_t last = 0;
+  for (int i = 0; i < 200 && !HasFailure(); ++i) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100 + 7 * i));
+    EXPECT_EQ(::kill(child, SIGSTOP), 0);
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, WUNTRACED), child);
+    const auto read = page.slot(0).read();
+    EXPECT_EQ(::kill(child, SIGCONT), 0);
+    if (!read || read->step == 0) continue;  // not begun
+    expect_whole(*read);
+    EXPECT_GE(read->step, last);
+    last = read->step;
+  }
+  EXPECT_GT(last, 0);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST(WorkerStatus, WhatIsNoStatusIsNoneAndCannotHurtTheReader) {
   const StatusPage page(1);
   // A worker cannot cut the memory from under the launcher, but write what it likes.
   EXPECT_NE(::ftruncate(page.fd(), 0), 0);
-  void* memory = ::mmap(nullptr, 128, PROT_READ | PROT_WRITE, MAP_SHARED, page.fd(), 0);
+  void* memory = ::mmap(nullptr, 256, PROT_READ | PROT_WRITE, MAP_SHARED, page.fd(), 0);
   ASSERT_NE(memory, MAP_FAILED);
-  ::memset(memory, 0xff, 128);
+  ::memset(memory, 0xff, 256);
   EXPECT_FALSE(page.slot(0).read());
-  ::munmap(memory, 128);
+  ::munmap(memory, 256);
 }
 
 TEST(WorkerStatus, AVariableThatNamesNoSlotIsRefused) {
