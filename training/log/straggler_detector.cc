@@ -91,9 +91,8 @@ std::string StragglerDetector::text_of(const StragglerChange& change) const {
         change.rank, where, change.ratio);
   return fmt::format(
       "rank {} ({}) is a straggler: for minutes its own part of a step has taken {:.2f} times as long as "
-      "that "
-      "of the other ranks, which wait for it; slow is {} (ms per step, and the other ranks' median: data "
-      "{:.1f} and {:.1f}, compute {:.1f} and {:.1f})",
+      "that of the other ranks, which wait for it; slow is {} (ms per step, and the other ranks' median: "
+      "data {:.1f} and {:.1f}, compute {:.1f} and {:.1f})",
       change.rank, where, change.ratio, name_of(change.slowness.phase), own.data * 1e3, others.data * 1e3,
       own.compute * 1e3, others.compute * 1e3);
 }

@@ -1,7 +1,7 @@
 // Turns SIGTERM, SIGINT and SIGUSR2 into "please stop after this step"; a second one ends the process as if
 // it had never been caught. What comes within half a second of the first counts as a copy of it. Before there
 // are steps to end well, a user's ends it at once, with ExitCode::requeue. SIGUSR1 asks for a checkpoint, as
-// often as it comes.
+// often as it comes, but for the copy of an ask that another rank has taken up.
 #pragma once
 
 #include <signal.h>

@@ -193,7 +193,7 @@ TEST(Rpc, ErrorsNameTheFunctionAndItsRank) {
                 HasSubstr("expected one of the functions there (echo, fails)"));
     EXPECT_THAT(text_of<UsageError>([&] { rpc.call(2, "echo", {}, soon()); }),
                 HasSubstr("expected a rank from 0 to 1, got 2"));
-    EXPECT_EQ(rpc.call(1, "echo", {Tensor({1.0})}, soon())[0].item(), 1) << "goes on all the same";
+    EXPECT_EQ(rpc.call(1, "echo", {Tensor({1.0})}, soon())[0].item(), 1) << "continues all the same";
   });
 }
 
