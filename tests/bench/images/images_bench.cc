@@ -1,17 +1,19 @@
 // Pictures a second of one thread, in CPU time, for images.py, cached.py and loaders.py: each line of
 // standard input, "WORK ROUNDS", is answered by a number. The files named as arguments are in memory. WORK is
-// decode (the whole picture), train (--augment imagenet, 224 pixels) or evaluate; with "cached-" in front,
-// with all pictures decoded before. In place of files there may be one data set, shards:PATTERN,…; WORK is
-// then load: epochs of batches of 32 as training reads them, in a random order.
+// decode (the whole picture), part (what train decodes), train (--augment imagenet, 224 pixels) or evaluate;
+// with "cached-" in front, with all pictures decoded before. In place of files there may be one data set,
+// shards:PATTERN,…; WORK is then load: batches of 32 as training reads them, in a random order; or
+// load-N: the same by N threads, in seconds of the clock.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <numeric>
 #include <random>
 #include <string_view>
 #include <vector>
@@ -44,8 +46,8 @@ double per_second(std::string work, int rounds, const std::vector<Bytes>& files)
   };
   for (std::size_t i = 0; is_cached && i < files.size(); ++i) open(i);
   constexpr int kSize = 224, kResize = 256;
-  const PictureTransform transform(kSize, kResize,
-                                   work == "train" ? augmentation_named("imagenet") : Augmentation{});
+  const PictureTransform transform(
+      kSize, kResize, work == "train" || work == "part" ? augmentation_named("imagenet") : Augmentation{});
   std::vector<float> numbers(3 * kSize * kSize);
   const Dims shape{3, kSize, kSize};
   const View image{numbers.data(), DType::f32, shape, contiguous_strides(shape)};
@@ -57,6 +59,13 @@ double per_second(std::string work, int rounds, const std::vector<Bytes>& files)
       KeyedGenerator generator(1, static_cast<std::uint64_t>(round), i);
       if (work == "decode") {
         picture->decode({0, 0, picture->size().width, picture->size().height}, memory);
+      } else if (work == "part") {
+        const auto [crop, how] =
+            transform.seen_region(picture->size(), transform.draw(picture->size(), generator));
+        Region part = pixels_needed(how);
+        part.left += crop.left;
+        part.top += crop.top;
+        picture->decode(part, memory);
       } else {
         transform(*picture, generator, image);
       }
@@ -65,28 +74,36 @@ double per_second(std::string work, int rounds, const std::vector<Bytes>& files)
   return rounds * static_cast<double>(files.size()) / (cpu_seconds() - begin);
 }
 
-double loaded_per_second(Loader& loader, std::int64_t samples, int rounds, std::int64_t& epoch) {
-  std::vector<std::int64_t> order(static_cast<std::size_t>(samples));
-  std::iota(order.begin(), order.end(), 0);
+double clock_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double loaded_per_second(Loader& loader, std::int64_t samples, int rounds, std::int64_t& epoch,
+                         double (*seconds)()) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(samples * rounds));
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i) % samples;
   std::mt19937 generator(static_cast<unsigned>(epoch));
-  const double begin = cpu_seconds();
-  for (int round = 0; round < rounds; ++round, ++epoch) {
-    std::shuffle(order.begin(), order.end(), generator);
-    loader.start(order, epoch);
-    while (loader.next(Deadline::never())) {
-    }
+  std::shuffle(order.begin(), order.end(), generator);
+  const double begin = seconds();
+  loader.start(order, epoch++);
+  while (loader.next(Deadline::never())) {
   }
-  return rounds * static_cast<double>(samples) / (cpu_seconds() - begin);
+  return rounds * static_cast<double>(samples) / (seconds() - begin);
 }
 
 int serve_data_set(std::string_view name) {
   const auto source = open_splits(name, {.data_dir = {}, .augment = augmentation_named("imagenet")}).train;
-  Loader loader(source, make_device("cpu"), {.batch_size = 32});
+  constexpr std::string_view kThreads = "load-";
   std::string work;
   std::int64_t epoch = 0;
   for (int rounds = 0; std::cin >> work >> rounds;) {
-    if (work != "load") throw UsageError("bench_images: expected load with a data set, got " + work);
-    fmt::print("{}\n", loaded_per_second(loader, source->size(), rounds, epoch));
+    const int threads = work.starts_with(kThreads) ? std::atoi(work.c_str() + kThreads.size()) : 0;
+    if (work != "load" && threads < 1) {
+      throw UsageError("bench_images: expected load or load-N with a data set, got " + work);
+    }
+    Loader loader(source, make_device("cpu"), {.batch_size = 32, .threads = threads, .prefetch = 4});
+    fmt::print("{}\n", loaded_per_second(loader, source->size(), rounds, epoch,
+                                         threads > 0 ? clock_seconds : cpu_seconds));
     std::fflush(stdout);
   }
   return 0;

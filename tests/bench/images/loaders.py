@@ -101,8 +101,9 @@ class Rates:
 
     def __init__(self, name, core, command, line):
         self.name, self.line = name, line
+        cores = os.sched_getaffinity(0) if core is None else {core}
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+                                        preexec_fn=lambda: os.sched_setaffinity(0, cores))
 
     def __call__(self):
         self.process.stdin.write(self.line)
@@ -131,6 +132,19 @@ def packed(dtrain, folder, most, scratch):
     return [str(p) for p in sorted(scratch.glob("s-*.tar"))], len(paths)
 
 
+def compare_threads(command, rounds):
+    """Prints how much faster two loader threads read than one: a side for each, in turns."""
+    sides = [Rates(f"{count} loader threads", None, command, f"load-{count} 16\n") for count in (1, 2)]
+    rates = [[side() for side in sides] for _ in range(rounds + 1)][1:]  # the first warms up
+    for side in sides:
+        side.end()
+    one, two = zip(*rates)
+    ratios = sorted(b / a for a, b in rates)
+    print(f"dtrain by the clock: {statistics.median(one):.0f} img/s ({min(one):.0f} to {max(one):.0f}) with one loader thread, "
+          f"{statistics.median(two):.0f} ({min(two):.0f} to {max(two):.0f}) with two: {statistics.median(ratios):.2f} times "
+          f"as fast ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+
+
 def main():
     if sys.argv[1:2] == ["--side"]:
         return serve(sys.argv[2], sys.argv[4:], int(sys.argv[3]))
@@ -147,7 +161,8 @@ def main():
         shards, samples = packed(options.dtrain, options.folder, options.most, scratch)
         pattern = f"{scratch}/s-*.tar"
         print(f"{samples} JPEGs in {len(shards)} shards; {options.rounds} rounds in turns; load {os.getloadavg()[0]:.1f}")
-        sides = [Rates("dtrain", core, [options.program, f"shards:{pattern},test={pattern}"], "load 1\n")]
+        own = [options.program, f"shards:{pattern},test={pattern}"]
+        sides = [Rates("dtrain", core, own, "load 1\n")]
         for name, (_, package) in SIDES.items():
             if is_there(package):
                 sides.append(Rates(name, core, [sys.executable, __file__, "--side", name, str(samples), *shards], "\n"))
@@ -166,6 +181,8 @@ def main():
             print(f"{name:26} {statistics.median(values):7.0f} img/s ({min(values):.0f} to {max(values):.0f})" + (
                 "" if name == "dtrain" else f"   dtrain is {statistics.median(ratios):.2f} times as fast "
                 f"({ratios[0]:.2f} to {ratios[-1]:.2f})"))
+        if len(os.sched_getaffinity(0)) > 1:
+            compare_threads(own, options.rounds)
         print(f"load {os.getloadavg()[0]:.1f}")
 
 
