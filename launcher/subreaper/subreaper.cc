@@ -138,8 +138,10 @@ class SubreaperProcess {
       return;
     }
     const bool left_some = std::find(left_.begin(), left_.end(), true) != left_.end();
-    if (looks || left_some) look();
-    if (left_some) tell_emptied();
+    // What an ended worker leaves becomes our child, or is below such a child.
+    const bool left_none = left_some && child_count() == static_cast<std::size_t>(live_);
+    if (looks || (left_some && !left_none)) look();
+    if (left_some) tell_emptied(left_none);
     if (ending_) ask_to_end();
     if (!telling_.empty()) tell();
     if (stop_look_.expired()) look_for_stops();
@@ -306,10 +308,10 @@ class SubreaperProcess {
       signal_process(asked.process, asked.signal);
   }
 
-  void tell_emptied() {
+  void tell_emptied(bool left_none) {
     for (std::size_t i = 0; i < left_.size(); ++i) {
       const int worker = static_cast<int>(i);
-      if (!left_[i] || pids_[i] != 0 || !trees_.started_by(worker).empty()) continue;
+      if (!left_[i] || pids_[i] != 0 || (!left_none && !trees_.started_by(worker).empty())) continue;
       left_[i] = false;
       events_.send({Event::Kind::emptied, worker, 0, 0});
     }

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <iterator>
 #include <unordered_map>
 
@@ -63,6 +64,15 @@ std::vector<Process> descendants() {
     if (next == found.size()) return found;
     parent = found[next].pid;
   }
+}
+
+// An entry can only vanish while the list is read when its process is reaped meanwhile, which this thread
+// would have to do.
+std::optional<std::size_t> child_count() {
+  std::ifstream children("/proc/thread-self/children");
+  if (!children) return std::nullopt;
+  return static_cast<std::size_t>(
+      std::distance(std::istream_iterator<std::string>(children), std::istream_iterator<std::string>()));
 }
 
 // The descriptor holds on to the process it was opened for; that one is looked at before it is signalled.

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,11 @@ void become_subreaper();
 /// All processes below this one, parents before children, from one pass over /proc, or none without a child;
 /// empty where /proc is of no use. Includes those that have ended and wait to be reaped.
 std::vector<Process> descendants();
+
+/// How many children this process has, ended ones that wait to be reaped among them. Costs a read where
+/// descendants() takes a pass over /proc. Exact for a process of one thread that nobody else reaps for;
+/// nothing where the kernel keeps no such list.
+std::optional<std::size_t> child_count();
 
 /// Sends `signal` to exactly that process, never to one that got its number since it was seen. Where the
 /// kernel or a seccomp filter refuses descriptors of processes, by its number, right after a look at it.

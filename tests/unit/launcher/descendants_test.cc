@@ -8,6 +8,7 @@
 
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "tests/support/temp_dir.h"
 
@@ -46,6 +47,28 @@ TEST(Descendants, AreSeenUntilTheyAreReaped) {
   EXPECT_EQ(descendants().size(), 1U) << "it has ended, and waits to be reaped";
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   EXPECT_TRUE(descendants().empty());
+}
+
+TEST(Children, AreCountedWithThoseThatWaitToBeReapedAndWithOrphans) {
+  if (!child_count()) GTEST_SKIP() << "this kernel keeps no list of a process's children";
+  EXPECT_EQ(child_count(), 0U);
+  become_subreaper();
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (::fork() == 0) ::pause();
+    ::_exit(0);
+  }
+  siginfo_t ended{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
+  EXPECT_EQ(child_count(), 2U) << "one has ended, the other is its orphan";
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(child_count(), 1U);
+  const std::vector<Process> orphans = descendants();
+  ASSERT_EQ(orphans.size(), 1U);
+  ASSERT_TRUE(signal_process(orphans[0], SIGKILL));
+  ASSERT_EQ(::waitpid(orphans[0].pid, nullptr, 0), orphans[0].pid);
+  EXPECT_EQ(child_count(), 0U);
 }
 
 }  // namespace
