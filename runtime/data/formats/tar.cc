@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -15,92 +14,31 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/fd.h"
+#include "runtime/data/formats/tar_header.h"
 #include "runtime/data/formats/text.h"
 
 namespace dtrain {
 namespace {
 
-constexpr std::int64_t kBlock = 512;
-constexpr std::int64_t kMostName = 1 << 20;  // bytes of a pax header or a long name
+constexpr std::int64_t kBlock = kTarBlock;
+constexpr std::int64_t kMostExtra = 1 << 20;   // bytes of a pax header or a long name
+constexpr std::int64_t kMostSparse = 1 << 30;  // bytes of a sparse file that is read
 
-using Bytes = std::span<const std::uint8_t>;
+using Bytes = TarBytes;
 
-std::string_view text(Bytes block, std::size_t at, std::size_t length) {
-  const std::string_view field(reinterpret_cast<const char*>(block.data()) + at, length);
-  return field.substr(0, field.find('\0'));
+/// Where the block behind a member begins.
+std::int64_t behind(const TarMember& member) {
+  const std::int64_t end = member.pieces.empty() ? member.offset + member.bytes : member.pieces.back().offset;
+  return (end + kBlock - 1) / kBlock * kBlock;
 }
 
-/// Octal digits, or, where the first bit is set, a number of the base 256. Nothing where it is neither.
-std::optional<std::int64_t> number(Bytes block, std::size_t at, std::size_t length) {
-  if ((block[at] & 0x80) != 0) {
-    std::uint64_t value = block[at] & 0x7f;
-    for (std::size_t i = 1; i < length; ++i) {
-      if (value >> 55 != 0) return std::nullopt;
-      value = value << 8 | block[at + i];
-    }
-    return static_cast<std::int64_t>(value);
-  }
-  std::string_view digits = text(block, at, length);
-  while (digits.starts_with(' ')) digits.remove_prefix(1);
-  while (digits.ends_with(' ')) digits.remove_suffix(1);
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 8);
-  if (digits.empty()) return 0;
-  if (error != std::errc() || end != digits.data() + digits.size() || value < 0) return std::nullopt;
-  return value;
-}
-
-/// The header's own checksum, its field counted as blanks.
-bool checksum_fits(Bytes block) {
-  constexpr std::size_t kAt = 148, kLength = 8;
-  std::int64_t sum = 0, signed_sum = 0;  // some old programs added signed bytes
-  for (std::size_t i = 0; i < block.size(); ++i) {
-    const std::uint8_t byte = i >= kAt && i < kAt + kLength ? ' ' : block[i];
-    sum += byte;
-    signed_sum += static_cast<std::int8_t>(byte);
-  }
-  const auto expected = number(block, kAt, kLength);
-  return expected && (*expected == sum || *expected == signed_sum);
-}
-
-/// What precedes a member's own header and says more about it.
-struct Extras {
-  std::optional<std::string> name;
-  std::optional<std::int64_t> bytes;
-  bool sparse = false;
-};
-
-/// Records "LENGTH KEY=VALUE\n". False where one is none.
-bool read_pax(std::string_view records, Extras& extras) {
-  while (!records.empty()) {
-    std::size_t length = 0;
-    const auto [end, error] = std::from_chars(records.data(), records.data() + records.size(), length);
-    const auto digits = static_cast<std::size_t>(end - records.data());
-    if (error != std::errc() || length > records.size() || length < digits + 3 || *end != ' ' ||
-        records[length - 1] != '\n')
-      return false;
-    const std::string_view record = records.substr(digits + 1, length - digits - 2);
-    const std::size_t equals = record.find('=');
-    if (equals == std::string_view::npos) return false;
-    const std::string_view key = record.substr(0, equals), value = record.substr(equals + 1);
-    if (key == "path") extras.name = value;
-    if (key.starts_with("GNU.sparse.")) extras.sparse = true;
-    if (key == "size") {
-      std::int64_t bytes = 0;
-      const auto [last, wrong] = std::from_chars(value.data(), value.data() + value.size(), bytes);
-      if (wrong != std::errc() || last != value.data() + value.size() || bytes < 0) return false;
-      extras.bytes = bytes;
-    }
-    records.remove_prefix(length);
-  }
-  return true;
-}
-
-std::string name_of(Bytes block) {
-  std::string name(text(block, 0, 100));
-  const bool is_ustar = std::memcmp(block.data() + 257, "ustar\0", 6) == 0;
-  const std::string_view prefix = is_ustar ? text(block, 345, 155) : std::string_view();
-  return prefix.empty() ? name : std::string(prefix) + "/" + name;
+[[noreturn]] void refuse_map(const std::string& path, std::int64_t offset, const std::string& name) {
+  throw DataError(
+      path, offset,
+      fmt::format("a map of the sparse file {}: pieces in order, within the file, together as long "
+                  "as what is stored",
+                  printable(name)),
+      "something else");
 }
 
 }  // namespace
@@ -174,57 +112,126 @@ TarReader::TarReader(std::string path) : path_(std::move(path)), window_(std::ma
 
 TarReader::~TarReader() = default;
 
+void check_sparse(const std::string& path, const TarMember& member) {
+  if (member.pieces.empty() || member.bytes <= kMostSparse) return;
+  throw DataError(path, member.offset,
+                  fmt::format("a sparse file of at most {} bytes with its holes", kMostSparse),
+                  fmt::format("{}, which has {}", printable(member.name), member.bytes));
+}
+
 std::span<const std::uint8_t> TarReader::read(const TarMember& member) {
-  return window_->at(member.offset, member.bytes);
+  if (member.pieces.empty()) return window_->at(member.offset, member.bytes);
+  check_sparse(path_, member);
+  filled_.assign(static_cast<std::size_t>(member.bytes), 0);
+  for (const TarPiece& piece : member.pieces)
+    std::ranges::copy(window_->at(piece.offset, piece.bytes), filled_.begin() + piece.at);
+  return filled_;
 }
 
 std::optional<TarMember> TarReader::member_at(std::int64_t offset) {
   if (offset < kBlock || offset % kBlock != 0 || offset > window_->size()) return std::nullopt;
   const Bytes block = window_->at(offset - kBlock, kBlock);
   const auto kind = static_cast<char>(block[156]);
-  const auto bytes = number(block, 124, 12);
-  if (!checksum_fits(block) || (kind != '0' && kind != '\0' && kind != '7') || !bytes ||
+  const auto bytes = tar_number(block.subspan(124, 12));
+  if (!tar_checksum_fits(block) || (kind != '0' && kind != '\0' && kind != '7') || !bytes ||
       *bytes > window_->size() - offset)
     return std::nullopt;
-  return TarMember{name_of(block), offset, *bytes};
+  return TarMember{tar_name(block), offset, *bytes};
+}
+
+// Of an old GNU archive: the map begins in the member's own header and continues in blocks behind that.
+void TarReader::read_old_map(std::int64_t header, TarMember& member) {
+  constexpr std::size_t kEntries = 386, kMore = 482, kSize = 483, kNumber = 12, kMoreAgain = 504;
+  SparseMap map;
+  const Bytes block = window_->at(header, kBlock);
+  const auto size = tar_number(block.subspan(kSize, kNumber));
+  bool good = size && map.add_entries(block.subspan(kEntries, kMore - kEntries));
+  for (bool more = block[kMore] != 0; more && good; member.offset += kBlock) {
+    const Bytes next = window_->at(member.offset, kBlock);
+    more = next[kMoreAgain] != 0;
+    good = map.add_entries(next.first(kMoreAgain));
+  }
+  if (!good) refuse_map(path_, header, member.name);
+  check_end(header, member);
+  auto pieces = map.pieces(member.offset, *size, member.bytes);
+  if (!pieces) refuse_map(path_, header, member.name);
+  member.bytes = *size;
+  member.pieces = *std::move(pieces);
+}
+
+// Of a pax archive: the map is in the records before the header, or in front of the content.
+void TarReader::read_pax_map(const TarExtras& extras, TarMember& member) {
+  const std::int64_t begin = member.offset, end = begin + member.bytes;
+  if (!extras.version_known()) {
+    throw DataError(
+        path_, begin,
+        fmt::format("the sparse file {} in GNU's version 0.0, 0.1 or 1.0", printable(member.name)),
+        fmt::format("version {}.{}", printable(extras.major), printable(extras.minor)));
+  }
+  if (!extras.sparse_size)
+    throw DataError(path_, begin, fmt::format("the size of the sparse file {}", printable(member.name)),
+                    "none");
+  SparseMapText text;
+  while (extras.map_in_content() && !text.complete()) {
+    if (end - member.offset < kBlock || !text.add(window_->at(member.offset, kBlock)))
+      refuse_map(path_, member.offset, member.name);
+    member.offset += kBlock;
+  }
+  const SparseMap& map = extras.map_in_content() ? text.map() : extras.map;
+  auto pieces = map.pieces(member.offset, *extras.sparse_size, end - member.offset);
+  if (!pieces) refuse_map(path_, begin, member.name);
+  member.bytes = *extras.sparse_size;
+  member.pieces = *std::move(pieces);
+}
+
+void TarReader::check_end(std::int64_t header, const TarMember& member) const {
+  const std::int64_t left = window_->size() - member.offset;
+  if (member.bytes <= left) return;
+  throw DataError(path_, header, fmt::format("{} bytes of {}", member.bytes, printable(member.name)),
+                  fmt::format("{} until the archive's end", left));
+}
+
+void TarReader::read_extras(char kind, const TarMember& member, TarExtras& extras) {
+  if (member.bytes > kMostExtra) {
+    throw DataError(path_, member.offset, "a long name or a pax header of at most 1 MiB",
+                    fmt::format("{} bytes", member.bytes));
+  }
+  const Bytes content = read(member);
+  const std::string_view words(reinterpret_cast<const char*>(content.data()), content.size());
+  if (kind == 'L') {
+    extras.name = std::string(words.substr(0, words.find('\0')));
+    return;
+  }
+  const std::string_view wrong = extras.add(words);
+  if (!wrong.empty())
+    throw DataError(path_, member.offset, "records of a pax header", printable(wrong.substr(0, 60)));
 }
 
 void TarReader::for_each(const std::function<void(const TarMember&)>& visit) {
-  Extras extras;
+  TarExtras extras;
   for (std::int64_t at = 0; at < window_->size();) {
     const Bytes block = window_->at(at, kBlock);
     if (std::ranges::all_of(block, [](std::uint8_t byte) { return byte == 0; })) return;
-    if (!checksum_fits(block)) throw DataError(path_, at, "a header of a tar archive", "a wrong checksum");
+    if (!tar_checksum_fits(block))
+      throw DataError(path_, at, "a header of a tar archive", "a wrong checksum");
     const auto kind = static_cast<char>(block[156]);
-    const auto bytes = number(block, 124, 12);
+    const auto bytes = tar_number(block.subspan(124, 12));
     if (!bytes) throw DataError(path_, at, "the size of a member", "no number");
-    const bool about_the_next = kind == 'L' || kind == 'x';
-    TarMember member{extras.name.value_or(name_of(block)), at + kBlock, *bytes};
-    if (extras.bytes && !about_the_next) member.bytes = *extras.bytes;
-    if (member.bytes > window_->size() - member.offset) {
-      throw DataError(path_, at, fmt::format("{} bytes of {}", member.bytes, printable(member.name)),
-                      fmt::format("{} until the archive's end", window_->size() - member.offset));
-    }
-    at = member.offset + (member.bytes + kBlock - 1) / kBlock * kBlock;
-    if (about_the_next) {
-      if (member.bytes > kMostName)
-        throw DataError(path_, member.offset, "a long name of at most 1 MiB", std::to_string(member.bytes));
-      const Bytes content = read(member);
-      const std::string_view words(reinterpret_cast<const char*>(content.data()), content.size());
-      if (kind == 'L') extras.name = std::string(words.substr(0, words.find('\0')));
-      if (kind == 'x' && !read_pax(words, extras))
-        throw DataError(path_, member.offset, "records of a pax header", "something else");
-      continue;
-    }
-    if (kind == 'K' || kind == 'g') continue;
-    const bool is_regular = kind == '0' || kind == '\0' || kind == '7';
-    if (kind == 'S' || (is_regular && extras.sparse)) {
-      throw DataError(
-          path_, member.offset, "members that lie in one piece",
-          fmt::format("the sparse file {}; pack it with its holes filled", printable(member.name)));
+    const bool is_more = kind == 'L' || kind == 'x' || kind == 'X';  // X: Solaris's x
+    TarMember member{extras.sparse_name ? *extras.sparse_name : extras.name.value_or(tar_name(block)),
+                     at + kBlock, *bytes};
+    if (extras.bytes && !is_more) member.bytes = *extras.bytes;
+    check_end(at, member);
+    if (is_more) read_extras(kind, member, extras);
+    const bool is_regular = kind == '0' || kind == '\0' || kind == '7' || kind == 'S';
+    if (kind == 'S') {
+      read_old_map(at, member);
+    } else if (is_regular && extras.sparse) {
+      read_pax_map(extras, member);
     }
     if (is_regular && !member.name.ends_with('/')) visit(member);
-    extras = {};
+    at = behind(member);
+    if (!is_more && kind != 'K' && kind != 'g') extras = {};
   }
 }
 

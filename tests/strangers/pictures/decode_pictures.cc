@@ -7,10 +7,11 @@
 //   resize PATH WIDTH HEIGHT FILTER   RGB; bilinear or bicubic
 //   change PATH KIND AMOUNT           RGB; a PictureOp
 //   folder PATH                       "LABEL\tFILE" of each picture, a line each
-//   shards PATTERN LABEL               "LABEL\tSHARD\tOFFSET\tBYTES" of each
+//   shards PATTERN LABEL              "LABEL\tBYTES\tCRC32" of each
 //   transform PATH SIZE RESIZE AUGMENTATION SEED   float32 [3, SIZE, SIZE], draws as after
 //   torch.manual_seed(SEED)
 #include <fmt/format.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -74,9 +75,10 @@ void list(const std::string& command, const std::string& path, std::istream& wor
   for (std::int64_t i = 0; i < files->size(); ++i) {
     std::vector<std::uint8_t> memory;
     const EncodedPicture picture = files->read(i, memory);
-    lines += fmt::format("{}\t{}", files->label(i), picture.path);
-    if (command == "shards") lines += fmt::format("\t{}\t{}", picture.offset, picture.bytes.size());
-    lines += "\n";
+    const auto crc = ::crc32_z(0, picture.bytes.data(), picture.bytes.size());
+    lines += command == "folder"
+                 ? fmt::format("{}\t{}\n", files->label(i), picture.path)
+                 : fmt::format("{}\t{}\t{:08x}\n", files->label(i), picture.bytes.size(), crc);
   }
   fmt::print("{} 1 {}\n", files->size(), lines.size());
   std::fwrite(lines.data(), 1, lines.size(), stdout);

@@ -69,8 +69,8 @@ struct ShardFields {
 /// The pictures of tar archives as webdataset groups them: members of the same name up to the first dot
 /// behind the last slash, one after the other, are a sample; of each the member that ends in .jpg, .jpeg,
 /// .png or .webp and its label are used. A member __classes__, a list of texts, names the classes. Each
-/// archive is walked once, its list kept and used as long as none
-/// has changed. Throws DataError naming shard and offset for a sample without picture or label, one with two
+/// archive is walked once, its list kept and used as long as none has changed. Sparse files have their holes.
+/// Throws DataError naming shard and offset for a sample without picture or label, one with two
 /// members of the same ending, a label that is none or not below `classes`, and for what TarReader refuses;
 /// UsageError for other fields.
 std::shared_ptr<const PictureFiles> open_picture_shards(const std::vector<std::string>& shards,

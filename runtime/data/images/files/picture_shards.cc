@@ -1,4 +1,5 @@
-// Pictures in tar archives: a list of where each lies, read with pread by any number of threads.
+// Pictures in tar archives: a list of where each lies, read with pread by any number of threads. Only sparse
+// files have more than one place: a list of their pieces, empty for nearly all shards.
 #include <fcntl.h>
 #include <fmt/format.h>
 
@@ -30,11 +31,18 @@ struct Place {
   std::int64_t offset = 0, bytes = 0;
 };
 
+/// What is stored of a sparse file, the member whose content begins at `member`: TarPiece.
+struct PlacePiece {
+  std::int64_t shard = 0, member = 0;
+  TarPiece piece = {};
+};
+
 /// What shards hold.
 struct SampleList {
   std::vector<Place> places;
   std::vector<Place> masks = {};          ///< of each picture; empty: they have labels
   std::vector<std::string> classes = {};  ///< that the shards name
+  std::vector<PlacePiece> pieces = {};    ///< of the sparse files among places and masks, by shard and member
 };
 
 /// Groups the members of one shard and adds each sample's place.
@@ -68,16 +76,18 @@ class Grouping {
     if (picture == kEndings.end()) lacks(first, "jpg, .jpeg, .png or .webp");
     const std::string& other = fields_.mask.empty() ? label_ending_ : fields_.mask;
     if (!members_.contains(other)) lacks(first, other);
-    const TarMember& member = members_.at(std::string(*picture));
-    list_.places.push_back({shard_, label_, member.offset, member.bytes});
-    if (!fields_.mask.empty()) {
-      const TarMember& mask = members_.at(fields_.mask);
-      list_.masks.push_back({shard_, 0, mask.offset, mask.bytes});
-    }
+    list_.places.push_back(place_of(members_.at(std::string(*picture)), label_));
+    if (!fields_.mask.empty()) list_.masks.push_back(place_of(members_.at(fields_.mask), 0));
     members_.clear();
   }
 
  private:
+  Place place_of(const TarMember& member, std::int32_t label) {
+    check_sparse(path_, member);
+    for (const TarPiece& piece : member.pieces) list_.pieces.push_back({shard_, member.offset, piece});
+    return {shard_, label, member.offset, member.bytes};
+  }
+
   [[noreturn]] void lacks(const TarMember& member, const std::string& ending) const {
     throw DataError(path_, member.offset, fmt::format("a member {}.{}", printable(key_), ending), "none");
   }
@@ -164,6 +174,7 @@ class PictureShards final : public MaskedPictures {
       if (masked) writer.add(std::span(std::as_const(list_.masks)));
       writer.add(static_cast<std::int64_t>(list_.classes.size()));
       for (const std::string& name : list_.classes) writer.add(std::string_view(name));
+      if (!list_.pieces.empty()) writer.add(std::span(std::as_const(list_.pieces)));
       index.keep(stamps, writer.bytes(), place.log);
     }
     name_classes(fields.classes);
@@ -183,6 +194,10 @@ class PictureShards final : public MaskedPictures {
   }
 
  private:
+  static std::pair<std::int64_t, std::int64_t> key_of(const PlacePiece& piece) {
+    return {piece.shard, piece.member};
+  }
+  void read(std::size_t shard, std::int64_t offset, std::span<std::uint8_t> bytes) const;
   EncodedPicture read(const Place& place, std::vector<std::uint8_t>& memory) const;
   const Place& at(std::int64_t index) const noexcept { return list_.places[static_cast<std::size_t>(index)]; }
 
@@ -198,6 +213,7 @@ class PictureShards final : public MaskedPictures {
       }
       grouping.finish();  // a sample does not continue in the next shard
     }
+    std::ranges::stable_sort(list_.pieces, {}, key_of);  // a mask may be in front of its picture
     if (list_.places.empty())
       throw DataError(shards_.front(), -1, "at least one sample in the shards", "none");
   }
@@ -209,6 +225,7 @@ class PictureShards final : public MaskedPictures {
     const std::int64_t count = reader.number();
     for (std::int64_t i = 0; i < count && list_.classes.size() < content.size(); ++i)
       list_.classes.emplace_back(reader.text());
+    if (!reader.finished()) list_.pieces = reader.values<PlacePiece>();
     const bool complete = !masked || list_.masks.size() == list_.places.size();
     if (reader.finished() && complete && !list_.places.empty()) return true;
     list_ = {};
@@ -234,21 +251,37 @@ class PictureShards final : public MaskedPictures {
   SampleList list_;
 };
 
-EncodedPicture PictureShards::read(const Place& place, std::vector<std::uint8_t>& memory) const {
-  const auto shard = static_cast<std::size_t>(place.shard);
-  memory.resize(static_cast<std::size_t>(place.bytes));
-  for (std::size_t done = 0; done < memory.size();) {
-    const ssize_t count = ::pread(files_[shard].get(), memory.data() + done, memory.size() - done,
-                                  place.offset + static_cast<std::int64_t>(done));
+void PictureShards::read(std::size_t shard, std::int64_t offset, std::span<std::uint8_t> bytes) const {
+  for (std::size_t done = 0; done < bytes.size();) {
+    const ssize_t count = ::pread(files_[shard].get(), bytes.data() + done, bytes.size() - done,
+                                  offset + static_cast<std::int64_t>(done));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw SystemError("read " + shards_[shard], errno);
     if (count == 0) {
-      throw DataError(shards_[shard], place.offset + static_cast<std::int64_t>(done),
-                      fmt::format("{} more bytes, as when it was indexed", memory.size() - done), "its end");
+      throw DataError(shards_[shard], offset + static_cast<std::int64_t>(done),
+                      fmt::format("{} more bytes, as when it was indexed", bytes.size() - done), "its end");
     }
     done += static_cast<std::size_t>(count);
   }
-  return {memory, shards_[shard], place.offset};
+}
+
+EncodedPicture PictureShards::read(const Place& place, std::vector<std::uint8_t>& memory) const {
+  const auto shard = static_cast<std::size_t>(place.shard);
+  const auto pieces = std::ranges::equal_range(
+      list_.pieces, std::pair<std::int64_t, std::int64_t>(place.shard, place.offset), {}, key_of);
+  if (pieces.empty()) {
+    memory.resize(static_cast<std::size_t>(place.bytes));
+    read(shard, place.offset, memory);
+    return {memory, shards_[shard], place.offset};
+  }
+  memory.assign(static_cast<std::size_t>(place.bytes), 0);
+  for (const auto& [unused, member, piece] : pieces) {
+    read(
+        shard, piece.offset,
+        std::span(memory).subspan(static_cast<std::size_t>(piece.at), static_cast<std::size_t>(piece.bytes)));
+  }
+  // Its bytes are not those of the shard from some offset on.
+  return {memory, fmt::format("{}: the sparse file at {}", shards_[shard], place.offset), 0};
 }
 
 std::shared_ptr<const PictureShards> open_shards(const std::vector<std::string>& shards,

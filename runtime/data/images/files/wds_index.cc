@@ -100,7 +100,8 @@ void for_each_indexed(TarReader& archive, const std::string& shard, const std::s
       if (!is_it) {
         lines.refuse(
             fmt::format("a member of {}", shard),
-            fmt::format("{} ({} bytes at {}), which is not there: the index belongs to another shard",
+            fmt::format("{} ({} bytes at {}), which is not there, or is a sparse file: the index belongs to "
+                        "another shard, or tells only where the file begins; leave it out",
                         member.name, member.bytes, member.offset));
       }
       if (member.name.empty()) member.name = found->name;
@@ -119,6 +120,11 @@ std::int64_t write_wds_index(const std::string& shard, const std::string& path) 
     if (!fits_an_index(member.name)) {
       throw DataError(shard, member.offset, "names of ASCII characters without blanks, as wds2idx wants them",
                       printable(member.name));
+    }
+    if (!member.pieces.empty()) {
+      throw DataError(
+          shard, member.offset, "members that lie in one piece, as such an index has no others",
+          fmt::format("the sparse file {}; pack it with its holes filled", printable(member.name)));
     }
     if (key == last) {
       lines += ' ';

@@ -16,8 +16,8 @@ void for_each_indexed(TarReader& archive, const std::string& shard, const std::s
                       const std::function<void(const TarMember&)>& visit);
 
 /// Writes the index of the archive `shard`, of version 1.2, to `path`, atomically; returns its samples.
-/// Throws DataError for what TarReader refuses, and for names that such an index cannot hold (blanks, what is
-/// no ASCII).
+/// Throws DataError for what TarReader refuses, and for what such an index cannot hold: sparse files, names
+/// with blanks or what is no ASCII.
 std::int64_t write_wds_index(const std::string& shard, const std::string& path);
 
 /// "b/c.d/e.seg.PNG" is sample "b/c.d/e", ending "seg.png". False where webdataset passes the member over.
