@@ -278,14 +278,9 @@ PicturesToPredict open_pictures_to_predict(const std::string& path, std::string_
     return result;
   }
   const PictureOptions options = take_class_options(spec);
-  std::shared_ptr<const PictureFiles> files;
-  if (!path.ends_with(".tar")) {
-    files = open_picture_list(path);
-  } else if (const auto mask = spec.take("mask")) {
-    files = open_masked_shards(expand_shards(path), {.mask = *mask});
-  } else {
-    files = open_picture_shards(expand_shards(path), {.label = spec.take("label").value_or("cls")});
-  }
+  // Shards are read without labels and masks: what is to be named need not have them.
+  const auto files = path.ends_with(".tar") ? open_picture_shards(expand_shards(path), {.unlabelled = true})
+                                            : open_picture_list(path);
   for (std::int64_t i = 0; i < files->size(); ++i) result.places.push_back(files->place(i));
   result.source = std::make_shared<const PictureSource>(path, files, options, none_bad(files->size()));
   return result;

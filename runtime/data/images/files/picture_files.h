@@ -64,6 +64,7 @@ struct ShardFields {
   std::string mask = {};      ///< ending of the masks, "seg.png", in place of labels (open_masked_shards())
   /// Of each shard, as wds2idx writes them: only what they list is read. Empty: each archive is walked.
   std::vector<std::string> indices = {};
+  bool unlabelled = false;  ///< no label is read, and label() is 0
 };
 
 /// The pictures of tar archives as webdataset groups them: members of the same name up to the first dot

@@ -51,7 +51,8 @@ class Grouping {
   Grouping(TarReader& archive, std::string path, std::int32_t shard, const ShardFields& fields,
            SampleList& list)
       : archive_(archive), path_(std::move(path)), fields_(fields), list_(list), shard_(shard) {
-    if (fields.mask.empty()) label_ending_ = fields.label.starts_with(kJson) ? "json" : fields.label;
+    if (fields.mask.empty() && !fields.unlabelled)
+      label_ending_ = fields.label.starts_with(kJson) ? "json" : fields.label;
   }
 
   void add(const TarMember& member) {
@@ -65,7 +66,7 @@ class Grouping {
                       fmt::format("one member {}.{}", printable(key), printable(ending)), "two");
     }
     // Now, while it is in the window.
-    if (fields_.mask.empty() && ending == label_ending_) label_ = label_of(member);
+    if (!label_ending_.empty() && ending == label_ending_) label_ = label_of(member);
   }
 
   void finish() {
@@ -75,7 +76,7 @@ class Grouping {
     const TarMember& first = members_.begin()->second;
     if (picture == kEndings.end()) lacks(first, "jpg, .jpeg, .png or .webp");
     const std::string& other = fields_.mask.empty() ? label_ending_ : fields_.mask;
-    if (!members_.contains(other)) lacks(first, other);
+    if (!other.empty() && !members_.contains(other)) lacks(first, other);
     list_.places.push_back(place_of(members_.at(std::string(*picture)), label_));
     if (!fields_.mask.empty()) list_.masks.push_back(place_of(members_.at(fields_.mask), 0));
     members_.clear();
@@ -151,8 +152,8 @@ class PictureShards final : public MaskedPictures {
       : shards_(std::move(shards)) {
     std::vector<FileStamp> stamps;
     const bool masked = !fields.mask.empty();
-    std::string subject =
-        masked ? fmt::format("shards mask={}", fields.mask) : fmt::format("shards label={}", fields.label);
+    std::string subject = masked ? fmt::format("shards mask={}", fields.mask)
+                                 : fmt::format("shards label={}", fields.unlabelled ? "" : fields.label);
     for (const std::string& shard : shards_) {
       std::error_code ignored;
       if (!std::filesystem::exists(shard, ignored))
