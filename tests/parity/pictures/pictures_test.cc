@@ -362,6 +362,61 @@ TEST(Pictures, OnesWithoutPixelsAreRefusedByTheHeader) {
   }
 }
 
+std::string little_endian(std::uint32_t value, int bytes) {
+  std::string text;
+  for (; bytes > 0; --bytes, value >>= 8) text += static_cast<char>(value & 0xff);
+  return text;
+}
+
+std::string webp_chunk(const std::string& name, const std::string& content) {
+  const std::string whole = name + little_endian(static_cast<std::uint32_t>(content.size()), 4) + content;
+  return whole + std::string(content.size() % 2, '\0');
+}
+
+/// A WebP animation on a canvas of 90 x 80 pixels whose first frame is the picture of 61 x 45 in `file`, from
+/// (10, 6) on.
+std::string animation_of(const std::string& file, const std::string& frame_name = "ANMF",
+                         std::uint32_t left = 10, std::uint32_t width = 61) {
+  constexpr std::size_t kHeader = 12, kExtended = 18;
+  const std::string chunks =
+      file.substr(file.compare(kHeader, 4, "VP8X") == 0 ? kHeader + kExtended : kHeader);
+  const std::string place = little_endian(left / 2, 3) + little_endian(3, 3) + little_endian(width - 1, 3) +
+                            little_endian(44, 3) + little_endian(100, 3) + std::string(1, '\0');
+  return webp_chunk("RIFF", "WEBP" +
+                                webp_chunk("VP8X", std::string("\x12\0\0\0", 4) + little_endian(89, 3) +
+                                                       little_endian(79, 3)) +
+                                webp_chunk("ANIM", std::string(6, '\x55')) +
+                                webp_chunk(frame_name, place + chunks) + webp_chunk("ANMF", "another frame"));
+}
+
+TEST(Pictures, AnAnimationIsItsFirstFrame) {
+  constexpr int kLeft = 10, kTop = 6;
+  for (const char* const name : {"0-lossy.webp", "0-lossless.webp", "0-alpha.webp"}) {
+    if (is_left_out(name)) continue;
+    const File still(name), animation("animation.webp", animation_of(still.bytes));
+    Picture still_memory, memory;
+    const PictureView expected = still.decode(still_memory), whole = animation.decode(memory);
+    ASSERT_EQ(expected.width, 61);
+    ASSERT_EQ(expected.height, 45);
+    EXPECT_EQ(whole.width, 90);
+    EXPECT_EQ(whole.height, 80);
+    for (int y = 0; y < whole.height; ++y) {
+      std::vector<std::uint8_t> row(3 * 90);
+      if (y >= kTop && y < kTop + 45) std::copy_n(expected.row(y - kTop), 3 * 61, row.begin() + 3 * kLeft);
+      EXPECT_TRUE(std::equal(row.begin(), row.end(), whole.row(y))) << name << ", row " << y;
+    }
+    Picture part;
+    EXPECT_EQ(crc_of(animation.open()->decode({kLeft, kTop, 61, 45}, part)), crc_of(expected)) << name;
+    const std::string cut = animation.bytes.substr(0, animation.bytes.size() - 1);
+    for (const std::string& bad :
+         {cut, animation_of(still.bytes, "NONE"), animation_of(still.bytes, "ANMF", 30),
+          animation_of(still.bytes, "ANMF", 10, 60), animation_of(std::string(12, '\0'))}) {
+      EXPECT_THAT(test::message_of([&] { File("bad.webp", bad).open(); }),
+                  AllOf(HasSubstr("bad.webp: at byte 1000"), HasSubstr("a whole first frame")));
+    }
+  }
+}
+
 // FFCV's get_resolution() of ffcv-imagenet, with numpy's rounding of halves to even multiples.
 TEST(Pictures, GrowAsFfcvsDo) {
   const auto sizes = [](const char* text, int epochs) {

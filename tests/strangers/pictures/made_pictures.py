@@ -50,6 +50,12 @@ def make_pictures(folder, sizes):
         save(folder, f"{i}-lossy.webp", image, quality=80)
         save(folder, f"{i}-lossless.webp", image, lossless=True)
         save(folder, f"{i}-alpha.webp", alpha, quality=70)
+        others = [picture(width, height, 100 + i + frame) for frame in range(2)]
+        save(folder, f"{i}-animation.webp", image, save_all=True, append_images=others, quality=75)
+        save(folder, f"{i}-alpha-animation.webp", alpha, save_all=True, append_images=others, lossless=True)
+        for lossless in (False, True):
+            content = animation_in_place(alpha, (2 * i, 6), (width + 3 * i + 1, height + 9), lossless)
+            (folder / f"{i}-in-place-{lossless}.webp").write_bytes(content)
     exif = Image.Exif()
     exif[0x0112] = 6  # turned by a quarter
     save(folder, "exif.jpg", picture(60, 40), exif=exif)
@@ -58,6 +64,28 @@ def make_pictures(folder, sizes):
     picture(16, 16).save(small, "JPEG")
     exif[0x010E] = "a picture in the header"
     save(folder, "thumbnail.jpg", picture(90, 70), exif=exif.tobytes() + small.getvalue())
+
+
+def webp_chunk(kind, content):
+    return kind + struct.pack("<I", len(content)) + content + bytes(len(content) % 2)
+
+
+def animation_in_place(image, corner, canvas, lossless):
+    """WebP with one frame, smaller than the canvas, at `corner`, whose sides are even."""
+    small = io.BytesIO()
+    image.save(small, "WEBP", lossless=lossless, exact=True)
+    at, chunks = 12, b""
+    while at < len(small.getvalue()):
+        size = 8 + struct.unpack_from("<I", small.getvalue(), at + 4)[0]
+        size += size % 2
+        if small.getvalue()[at : at + 4] in (b"ALPH", b"VP8 ", b"VP8L"):
+            chunks += small.getvalue()[at : at + size]
+        at += size
+    three = lambda number: struct.pack("<I", number)[:3]
+    place = b"".join(map(three, (corner[0] // 2, corner[1] // 2, image.width - 1, image.height - 1, 100)))
+    content = (webp_chunk(b"VP8X", b"\x12\0\0\0" + three(canvas[0] - 1) + three(canvas[1] - 1))
+               + webp_chunk(b"ANIM", b"\x10\x20\x30\xff\0\0") + webp_chunk(b"ANMF", place + b"\0" + chunks))
+    return webp_chunk(b"RIFF", b"WEBP" + content)
 
 
 def chunk(kind, content):
