@@ -217,6 +217,12 @@ TEST_F(Pictures, FoldersAndFilesThatMayNotBeReadAreNamed) {
   std::vector<std::uint8_t> memory;
   EXPECT_THAT(message([&] { files->read(1, memory); }),
               AllOf(HasSubstr("open"), HasSubstr("cat/2.png"), HasSubstr("Permission denied")));
+  EXPECT_THAT(message([&] { open("."); }), HasSubstr("no error")) << "only the first of a folder is tried";
+  fs::permissions(folder_ / "cat/0.png", fs::perms::none);
+  EXPECT_THAT(message([&] { open("."); }),
+              AllOf(HasSubstr("open"), HasSubstr("cat/0.png"), HasSubstr("Permission denied")))
+      << "known before a file is read";
+  fs::permissions(folder_ / "cat/0.png", fs::perms{0644});
   fs::permissions(folder_ / "dog", fs::perms{0744});
   EXPECT_THAT(message([&] { open("."); }),
               AllOf(HasSubstr("open files in the folder"), HasSubstr("dog"), HasSubstr("Permission denied")))

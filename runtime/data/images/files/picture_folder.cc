@@ -52,6 +52,13 @@ Listing list(const std::string& directory) {
   return listing;
 }
 
+/// Of each folder one file is tried: files that somebody may not read usually come together, and a call for
+/// each of a million on a shared file system would take minutes.
+void check_readable(const std::string& file) {
+  if (::faccessat(AT_FDCWD, file.c_str(), R_OK, AT_EACCESS) != 0 && errno == EACCES)
+    throw SystemError("open " + file, EACCES);
+}
+
 /// A folder with files, its path relative to the class's.
 struct Found {
   std::string path;
@@ -67,7 +74,10 @@ void walk(const std::string& root, const std::string& path, Listed listed, int d
   stamps.push_back(stamp_of(root + path));  // before it is read: what changes meanwhile shows
   Listing listing = list(root + path);
   std::erase_if(listing.files, [&](const std::string& name) { return !is_listed(name, listed); });
-  if (!listing.files.empty()) found.push_back({path, std::move(listing.files)});
+  if (!listing.files.empty()) {
+    check_readable(root + path + "/" + listing.files.front());
+    found.push_back({path, std::move(listing.files)});
+  }
   for (const std::string& folder : listing.folders)
     walk(root, path + "/" + folder, listed, depth + 1, found, stamps);
 }
