@@ -258,6 +258,14 @@ TEST_F(SparseMaps, OfNumbersThatAreNone) {
   tar = {};
   tar.map_field = entry(0, 3) + std::string(72, '\0') + '\0' + "no size";
   EXPECT_THAT(refusal(tar.add("1.jpg", "abc", 'S')), HasSubstr("a map of the sparse file"));
+  const std::string two_to_63("\x80\0\0\0\x80\0\0\0\0\0\0\0", 12);  // of the base 256
+  tar = {};
+  tar.map_field = entry(0, 3) + std::string(72, '\0') + '\0' + two_to_63;
+  EXPECT_THAT(refusal(tar.add("1.jpg", "abc", 'S')), HasSubstr("a map of the sparse file"));
+  tar = {};
+  tar.map_field = entry(0, 0) + two_to_63 + entry(0, 3).substr(12);
+  tar.map_field += std::string(96 - tar.map_field.size(), '\0') + '\0' + Tar::octal(100, 11);
+  EXPECT_THAT(refusal(tar.add("1.jpg", "abc", 'S')), HasSubstr("a map of the sparse file"));
   const auto pax = [&](const std::vector<std::pair<std::string, std::string>>& records) {
     return refusal(Tar().pax(records).add("1.jpg", "abc"));
   };
