@@ -145,6 +145,12 @@ void ParallelModel::load_sharded(const CheckpointFiles& state, const Deadline& d
 
 void ParallelModel::step(MicroBatches& passes, Exchange exchange) {
   const bool all = exchange == Exchange::all;
+  if (all && passes.begin_trial(*network_)) {
+    sync_->begin_step(passes.count());
+    schedule_->run(passes, *sync_, !sync_->keeps_gradients());
+    sync_->drop_step();
+    passes.end_trial();
+  }
   sync_->begin_step(passes.count());
   schedule_->run(passes, *sync_, all);
   if (all) {

@@ -117,6 +117,12 @@ class MicroBatches {
   /// Called once in a step that exchanges, when gradients are shared and before any update. Throws Error
   /// where the step must not happen (a loss that is not finite).
   virtual void gradients_done() = 0;
+
+  /// Before the passes of a step that exchanges: true where they are to be computed twice and
+  /// compared. All of them then run once between this and end_trial(), where nothing is reported and no
+  /// gradient may be left behind, and after it as in any step.
+  virtual bool begin_trial(Module& /*network*/) { return false; }
+  virtual void end_trial() {}
 };
 
 /// A checkpoint to resume from, in a place that this process can read.

@@ -89,6 +89,11 @@ void ServerStrategy::start_servers(const Deadline& deadline) {
 }
 
 void ServerStrategy::step(MicroBatches& passes, Exchange exchange) {
+  if (exchange == Exchange::all && passes.begin_trial(*network_)) {
+    optimizer_->zero_grad();
+    passes_.run(passes, hooks_, false);
+    passes.end_trial();
+  }
   optimizer_->zero_grad();
   passes_.run(passes, hooks_, exchange == Exchange::all);
   if (exchange == Exchange::no_sync) return;

@@ -93,7 +93,8 @@ TEST_P(EmulatedParallelism, ShardingGivesTheBitsOfDataParallelism) {
 
 TEST_P(EmulatedParallelism, ShardingInGroupsGivesTheLossesOfDataParallelism) {
   train_on("plain", 4, 4, lenet_, {});
-  train_on("groups", 4, 4, lenet_, {"--shard", "parameters", "--shard-group", "2", "--check-replicas", "1"});
+  train_on("groups", 4, 4, lenet_,
+           {"--shard", "parameters", "--shard-group", "2", "--check-replicas", "1", "--check-compute", "2"});
   expect_near("groups", "plain");
 }
 

@@ -1,5 +1,5 @@
-// What goes wrong on one rank without any sign: a bit that flips in its memory, and slowness. Both through
-// the whole trainer, with a task that does it to one rank.
+// What goes wrong on one rank without any sign: a bit that flips in its memory, a wrong computation, and
+// slowness. All through the whole trainer, with a task that does it to one rank.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,6 +14,8 @@
 
 #include "models/tasks/classification.h"
 #include "parallel/forms.h"
+#include "parallel/layout/repeated_passes.h"
+#include "runtime/autograd/node.h"
 #include "runtime/checkpoint/checkpoint_store.h"
 #include "tests/ranks/world.h"
 #include "tests/support/json.h"
@@ -26,11 +28,26 @@ namespace fs = std::filesystem;
 
 constexpr int kVictim = 1;
 
-/// Classification that calls `harm` before each loss, with the losses so far and the network.
+/// What a processor may compute wrongly, once: a loss, or its gradient.
+enum class Wrong { nothing, loss, gradient };
+
+/// `loss`, with one of the two a little off.
+Tensor computed(const Tensor& loss, Wrong wrong) {
+  constexpr double kOff = 1 + 0x1p-20;
+  if (wrong == Wrong::loss) return loss * kOff;
+  return record("computed", loss.detach().clone(), {loss}, [wrong](Tensor grad, GradSink& sink) {
+    sink.deliver(0, wrong == Wrong::gradient ? grad * kOff : grad);
+  });
+}
+
+/// Classification that calls `harm` before each loss, with the losses so far and the network; `wrong` says
+/// what of that loss is computed wrongly.
 class Harmed final : public Task {
  public:
   using Harm = std::function<void(int, Module&)>;
-  explicit Harmed(Harm harm) : inner_("mlp"), harm_(std::move(harm)) {}
+  using WhatIsWrong = std::function<Wrong(int)>;
+  explicit Harmed(Harm harm, WhatIsWrong wrong = {})
+      : inner_("mlp"), harm_(std::move(harm)), wrong_(std::move(wrong)) {}
   std::string name() const override { return inner_.name(); }
   Splits open(const DataRequest& request) const override { return inner_.open(request); }
   std::unique_ptr<Module> build(std::span<const Field> fields, Generator& generator,
@@ -40,13 +57,16 @@ class Harmed final : public Task {
     return network;
   }
   Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override {
-    harm_(losses_++, *network_);
-    return inner_.loss(outputs, batch);
+    const int number = losses_++;
+    harm_(number, *network_);
+    const Tensor loss = inner_.loss(outputs, batch);
+    return wrong_ ? computed(loss, wrong_(number)) : loss;
   }
 
  private:
   Classification inner_;
   Harm harm_;
+  WhatIsWrong wrong_;
   mutable Module* network_ = nullptr;
   mutable int losses_ = 0;
 };
@@ -174,6 +194,57 @@ std::string healthy_replicas_agree(Rank& rank) {
   return code == ExitCode::ok ? "ok" : "ended early";
 }
 
+// With a check in every fourth step, step 8 computes losses 8 and 9, from 0. The step is not applied.
+std::string wrong_computation_is_named(Rank& rank) {
+  const int victim = rank.size() - 1;
+  for (const auto& [wrong, expected] : {std::pair(Wrong::gradient, "the gradient of fc1.weight"),
+                                        std::pair(Wrong::loss, "the loss of micro-batch 1")}) {
+    const Harmed task([](int, Module&) {},
+                      [&, what = wrong](int losses) {
+                        return losses == 9 && rank.rank() == victim ? what : Wrong::nothing;
+                      });
+    const fs::path run = fs::path(rank.folder) / (wrong == Wrong::loss ? "loss" : "gradient");
+    std::string told = "nobody noticed";
+    try {
+      train(rank, run, task, {"--check-compute", "4", "--checkpoint-every", "1", "--max-steps", "30"});
+    } catch (const ComputeError& error) {
+      told = error.what();
+    }
+    const std::string what_for = "step 8: a computation cannot be trusted: expected the same bits twice";
+    for (const std::string& part :
+         {what_for, fmt::format("; rank {} got two results for {}", victim, expected),
+          std::string("(host ")}) {
+      if (told.find(part) == std::string::npos) return fmt::format("expected '{}' in: {}", part, told);
+    }
+    if (rank.size() > 1 && told.find("rank 0 got two results") != std::string::npos)
+      return "rank 0 computed rightly: " + told;
+    rank.communicator->barrier("told")->wait(Deadline::after(std::chrono::seconds(20)));
+    if (rank.rank() != 0) continue;
+    NullLog log;
+    const auto newest = CheckpointStore(run / "checkpoints", 0, log).latest();
+    if (!newest || newest->state.step > 7) return "expected a checkpoint from before step 8, and none of it";
+  }
+  return "ok";
+}
+
+// Nothing of the first computation stays (other forms: tests/launch/resumed.txt).
+std::string right_computations_agree(Rank& rank) {
+  const Harmed task([](int, Module&) {});
+  const fs::path run = fs::path(rank.folder) / "checked", other = fs::path(rank.folder) / "unchecked";
+  const std::vector<std::string> plain = {"--accumulate", "2", "--max-steps", "12"};
+  std::vector<std::string> checked = plain;
+  checked.insert(checked.end(), {"--check-compute", "1"});
+  if (train(rank, run, task, checked) != ExitCode::ok) return "ended early";
+  if (train(rank, other, task, plain) != ExitCode::ok) return "the unchecked one ended early";
+  if (rank.rank() != 0) return "ok";
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+    const fs::path newest = fs::path("checkpoints") / "step-00000012" / file;
+    if (text_of(run / newest).empty() || text_of(run / newest) != text_of(other / newest))
+      return std::string(file) + " is not that of the unchecked run";
+  }
+  return "ok";
+}
+
 std::string verdict_on_slow_rank(const fs::path& run) {
   const std::string text = text_of(run / "logs" / "rank-0.log");
   const auto first = text.find("step 50: rank 1 computes");
@@ -204,6 +275,8 @@ class PeersWatch : public OnBackend {};
 TEST_P(PeersWatch, AFlippedBitIsUndone) { expect_ok("flipped_bit_is_undone", {2, 3}); }
 TEST_P(PeersWatch, AFlippedBitIsNamed) { expect_ok("flipped_bit_is_named", {2, 3}); }
 TEST_P(PeersWatch, HealthyReplicasAgree) { expect_ok("healthy_replicas_agree", {3}); }
+TEST_P(PeersWatch, AWrongComputationIsNamed) { expect_ok("wrong_computation_is_named", {1, 2, 3}); }
+TEST_P(PeersWatch, RightComputationsAgree) { expect_ok("right_computations_agree", {1, 3}); }
 TEST_P(PeersWatch, ASlowRankIsNamed) { expect_ok("slow_rank_is_named", {3}); }
 
 INSTANTIATE_TEST_SUITE_P(, PeersWatch, testing::Values("tcp"),
@@ -217,6 +290,8 @@ int main(int argc, char** argv) {
   register_scenario("flipped_bit_is_undone", flipped_bit_is_undone);
   register_scenario("flipped_bit_is_named", flipped_bit_is_named);
   register_scenario("healthy_replicas_agree", healthy_replicas_agree);
+  register_scenario("wrong_computation_is_named", wrong_computation_is_named);
+  register_scenario("right_computations_agree", right_computations_agree);
   // 110 steps that other work may make long.
   register_scenario("slow_rank_is_named", slow_rank_is_named,
                     {.call_timeout = std::chrono::seconds(60), .run_timeout = std::chrono::seconds(200)});

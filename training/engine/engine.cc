@@ -6,11 +6,13 @@
 #include <limits>
 
 #include "collectives/factory.h"
+#include "parallel/layout/repeated_passes.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/draw_guard.h"
 #include "runtime/base/error.h"
 #include "training/engine/evaluate.h"
+#include "training/log/straggler_detector.h"
 
 namespace dtrain {
 namespace {
@@ -73,6 +75,8 @@ class Engine::StepPasses final : public MicroBatches {
           fmt::format("task {}: expected a loss of one floating element, the mean over the batch, got {}",
                       engine_.task_.name(), loss.defined() ? loss.describe() : "an undefined tensor"));
     }
+    if (repeated_) repeated_->note_loss(i, loss);
+    if (trial_) return loss;
     if (engine_.strategy_.holds_outputs()) engine_.reports_->add(loss, weight(i), phase_);  // once a share
     if (supply_ != nullptr && is_last_phase()) batches_[i] = {};  // backward keeps what it needs
     return loss;
@@ -84,15 +88,26 @@ class Engine::StepPasses final : public MicroBatches {
   double weight(std::size_t i) const override { return units_[i] / even_share_; }
 
   void losses_done() override {
-    if (!engine_.runs_ahead() && exchange_ == Exchange::all && is_last_phase())
+    if (!trial_ && !engine_.runs_ahead() && exchange_ == Exchange::all && is_last_phase())
       engine_.reports_->send(plan_.report.stop, plan_.report.save, *engine_.guard_);
   }
 
   // On the CPU the loss is known before the update, which then need not happen.
   void gradients_done() override {
-    if (engine_.runs_ahead() || exchange_ == Exchange::no_sync || !is_last_phase()) return;
-    const auto [loss, corrupted] = engine_.reports_->sums(engine_.deadline());
-    engine_.check_loss(loss, corrupted, plan_.report.record);
+    const bool known = !engine_.runs_ahead() && exchange_ == Exchange::all && is_last_phase();
+    const auto [loss, corrupted] = known ? engine_.reports_->sums(engine_.deadline()) : std::pair(0.0, false);
+    if (plan_.check_compute) check_both();
+    if (known) engine_.check_loss(loss, corrupted, plan_.report.record);
+  }
+
+  bool begin_trial(Module& network) override {
+    trial_ = plan_.check_compute && supply_ != nullptr;
+    if (trial_) repeated_.emplace(network);
+    return trial_;
+  }
+  void end_trial() override {
+    trial_ = false;
+    repeated_->begin_second();
   }
 
   /// Host memory that the device may still be copying from.
@@ -112,6 +127,20 @@ class Engine::StepPasses final : public MicroBatches {
     if (!engine_.dropouts_.empty()) indices_[i].assign(batch.indices.begin(), batch.indices.end());
     units_[i] = engine_.units_vary_ ? engine_.task_.units(batch) : static_cast<double>(batch.size());
     engine_.options_.timer.clock->lap(Phase::data);
+  }
+
+  // Of ranks that do not step together each looks at itself.
+  void check_both() {
+    if (!repeated_)
+      throw UsageError(fmt::format("--check-compute: expected a strategy that begins its trials, got {}",
+                                   engine_.strategy_.traits().name));
+    try {
+      check_repeated(repeated_->difference(), place_of(*engine_.device_),
+                     engine_.alone_ ? *engine_.alone_ : engine_.communicator_, engine_.deadline());
+    } catch (const ComputeError& error) {
+      throw ComputeError(fmt::format("step {}: {}", plan_.report.record.step, error.what()));
+    }
+    repeated_.reset();
   }
 
   void weigh_units() {
@@ -146,6 +175,8 @@ class Engine::StepPasses final : public MicroBatches {
   std::vector<std::vector<std::int64_t>> indices_;  ///< of each pass' samples, where dropout asks for them
   double even_share_;
   std::vector<std::shared_ptr<void>> kept_;
+  std::optional<RepeatedPasses> repeated_;  ///< where the passes are computed twice
+  bool trial_ = false;                      ///< for the first time
 };
 
 Engine::Engine(const Task& task, Strategy& strategy, Communicator& communicator,
@@ -207,7 +238,7 @@ void Engine::prepare(ModelFactory factory, std::span<const Field> fields, const 
 
 // Null where this step runs as it is.
 StepGraph* Engine::graph_for(const StepPlan& plan, int& key) {
-  if (options_.graphs == GraphUse::off) return nullptr;
+  if (options_.graphs == GraphUse::off || plan.check_compute) return nullptr;
   const std::optional<int> number = strategy_.graph_key(plan.report.record.step);
   if (!number) return nullptr;
   key = *number;

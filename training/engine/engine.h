@@ -59,6 +59,9 @@ struct StepPlan {
   /// Which of the run's shapes its batches have, so that it may be recorded; nothing: one that few steps
   /// have.
   std::optional<int> shape = 0;
+  /// Whether its losses and gradients are computed twice and must be the same bits (RepeatedPasses); it is
+  /// not recorded.
+  bool check_compute = false;
 };
 
 /// Where a step's batches come from, one a pass.
@@ -90,7 +93,8 @@ class Engine {
 
   /// Runs one step, or queues it where the device runs ahead; its report can be taken later. Gradients that
   /// are not finite change nothing. Where the device does not run ahead the loss is known before the update,
-  /// and one that is not finite is a LossError before anything is changed.
+  /// and one that is not finite is a LossError before anything is changed. Throws ComputeError where a
+  /// computation that is checked has two results; nothing is changed then, either.
   void step(const StepPlan& plan, const BatchSupply& supply);
   /// The same without exchanging anything and without a report: for measuring.
   void step_alone(const StepPlan& plan, const BatchSupply& supply);

@@ -278,7 +278,8 @@ void Trainer::step() {
                  .save = env_.stop_signal.take_save_request() ||
                          (!env_.strategy.sync_state_alters_steps() && checkpoints_.saver().wants_save())},
       .passes = data_.passes_at(progress_.position),
-      .shape = data_.shape_at(progress_.position)};
+      .shape = data_.shape_at(progress_.position),
+      .check_compute = config_.check_compute > 0 && number % config_.check_compute == 0};
   engine_.step(plan, [this] {
     const SpanScope waiting(env_.tracer.spans(), "wait for batch", "phase");
     Batch batch = data_.next(deadline());
