@@ -256,10 +256,19 @@ Plan make_plan(const LaunchOptions& options, const NodePlacement& placement, con
   plan.master_addr = placement.master_addr;
   plan.master_port = placement.master_port;
   plan.program = program;
-  plan.removed_variables = {"DTRAIN_TOKEN",         "DTRAIN_TOKEN_FILE",  "DTRAIN_STORE_FD",
-                            "DTRAIN_STDERR_TTY",    "DTRAIN_COLUMNS",     kUseAgentStore,
-                            "DTRAIN_LAUNCH_CONFIG", "DTRAIN_SAVING_FILE", "DTRAIN_MET_FILE",
-                            "DTRAIN_MEMORY_DIR",    kLeaseVariable,       kServer};
+  plan.removed_variables = {"DTRAIN_TOKEN",
+                            "DTRAIN_TOKEN_FILE",
+                            "DTRAIN_STORE_FD",
+                            "DTRAIN_STDERR_TTY",
+                            "DTRAIN_COLUMNS",
+                            kUseAgentStore,
+                            "DTRAIN_LAUNCH_CONFIG",
+                            "DTRAIN_SAVING_FILE",
+                            "DTRAIN_MET_FILE",
+                            "DTRAIN_MEMORY_DIR",
+                            kLeaseVariable,
+                            kStatusVariable,
+                            kServer};
   // Workers get their own; servers have none.
   if (options.servers > 0)
     plan.removed_variables.insert(plan.removed_variables.end(), {"RANK", "ROLE_RANK", "LOCAL_RANK"});
@@ -321,8 +330,7 @@ Environment attempt_environment(const Plan& plan, const WorkerPlan& worker, cons
   if (plan.program.uses_dtrain) e["DTRAIN_LAUNCH_TIME_NS"] = std::to_string(attempt.launch_time_ns);
   if (plan.program.uses_dtrain && attempt.store_fd >= 0 && worker.rank == 0)
     e["DTRAIN_STORE_FD"] = std::to_string(attempt.store_fd);
-  if (plan.program.uses_dtrain && attempt.status_fd >= 0)
-    e[kStatusVariable] = StatusPage::variable(attempt.status_fd, worker.local_rank);
+  if (attempt.status_fd >= 0) e[kStatusVariable] = StatusPage::variable(attempt.status_fd, worker.local_rank);
   if (plan.program.uses_dtrain && attempt.lease_fd >= 0) e[kLeaseVariable] = std::to_string(attempt.lease_fd);
   return e;
 }

@@ -130,9 +130,9 @@ std::string Attempts::make_scratch(int number) const {
   return "";
 }
 
-// Workers run without one, and only nobody sees at which step they are.
+// For any program, since a script may start one that uses dtrain. Workers run without a page, and only nobody
+// sees at which step they are.
 std::optional<StatusPage> Attempts::make_status_page(const Plan& plan) const {
-  if (!plan.program.uses_dtrain) return std::nullopt;
   try {
     return std::optional<StatusPage>(std::in_place, static_cast<int>(plan.workers.size()));
   } catch (const SystemError& error) {

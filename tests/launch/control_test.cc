@@ -81,12 +81,14 @@ class Control : public testing::Test {
     for (const auto& entry : fs::directory_iterator(runtime_ / "dtrain")) found.push_back(entry.path());
     return found;
   }
-  /// A run that ends only when it is asked to, or fails.
-  std::vector<std::string> endless_training(std::vector<std::string> options = {}) const {
-    options.insert(options.end(),
-                   {"--nproc_per_node=2", "dtrain", "train", "--model", "mlp", "--dataset",
-                    "synthetic:1x8x8,10,4096", "--epochs", "1000000", "--batch-size", "16", "--eval-every",
-                    "0", "--checkpoint-every", "0", "--run-dir", (folder_ / "run").string()});
+  /// A run that ends only when it is asked to, or fails. `before`: what starts dtrain.
+  std::vector<std::string> endless_training(std::vector<std::string> options = {},
+                                            const std::vector<std::string>& before = {"dtrain"}) const {
+    options.push_back("--nproc_per_node=2");
+    options.insert(options.end(), before.begin(), before.end());
+    options.insert(options.end(), {"train", "--model", "mlp", "--dataset", "synthetic:1x8x8,10,4096",
+                                   "--epochs", "1000000", "--batch-size", "16", "--eval-every", "0",
+                                   "--checkpoint-every", "0", "--run-dir", (folder_ / "run").string()});
     return options;
   }
 
@@ -129,6 +131,19 @@ TEST_F(Control, TrainingHasItsStepsItsRateAndItsSlowestRank) {
   EXPECT_LT(json["workers"][0]["own_seconds"].number(), json["step_seconds"].number() * 1.5);
   const std::int64_t step = json["step"];
   EXPECT_TRUE(eventually([&] { return status(*job)["step"].integer() > step; }));
+}
+
+// The launcher does not know what the shell starts.
+TEST_F(Control, TrainingBehindAShellHasItsSteps) {
+  const auto job = start(endless_training({}, {"sh", "-c", "exec \"$0\" \"$@\"", program("dtrain")}));
+  EXPECT_TRUE(eventually(
+      [&] {
+        const Json json = status(*job);
+        return !json.is_null() && json.contains("step") && json["step"].integer() > 20 &&
+               json["workers"][0]["state"] == "training" && json["workers"][1]["state"] == "training";
+      },
+      seconds(60)))
+      << job->err();
 }
 
 TEST_F(Control, SaveWritesACheckpointAndTrainingContinues) {

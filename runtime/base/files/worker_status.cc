@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <bit>
@@ -68,6 +69,24 @@ std::optional<WorkerStatus> status_of(const Values& values) {
   return status;
 }
 
+/// Of "7:2:1041"; -1 for what is not there.
+std::array<std::int64_t, 3> numbers_in(std::string_view text) {
+  std::array<std::int64_t, 3> numbers{-1, -1, -1};
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const std::size_t colon = i + 1 < numbers.size() ? text.find(':') : text.npos;
+    numbers[i] = parse_integer(text.substr(0, colon)).value_or(-1);
+    if (colon == text.npos) break;
+    text.remove_prefix(colon + 1);
+  }
+  return numbers;
+}
+
+/// -1 where it is not open.
+std::int64_t inode_of(int fd) noexcept {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 ? static_cast<std::int64_t>(status.st_ino) : -1;
+}
+
 }  // namespace
 
 // Whole cache lines: workers do not write to each other's.
@@ -92,13 +111,13 @@ std::string_view name_of(StragglerPhase phase) noexcept {
 StatusSlot StatusSlot::from(const Environment& environment) {
   const std::string* text = find_variable(environment, kStatusVariable);
   if (text == nullptr) return {};
-  const std::size_t colon = text->find(':');
-  const std::int64_t fd = parse_integer(std::string_view(*text).substr(0, colon)).value_or(-1);
-  const std::int64_t slot = colon == text->npos ? -1 : parse_integer(text->substr(colon + 1)).value_or(-1);
-  if (fd < 0 || slot < 0 || slot >= kMostSlots)
-    throw UsageError(fmt::format(
-        "{}: expected a descriptor and a slot such as 7:2, got '{}'; dtrain-launch sets it, do not change it",
-        kStatusVariable, *text));
+  const auto [fd, slot, inode] = numbers_in(*text);
+  if (fd < 0 || slot < 0 || slot >= kMostSlots || inode < 0)
+    throw UsageError(
+        fmt::format("{}: expected a descriptor, a slot and an inode such as 7:2:1041, got '{}'; "
+                    "dtrain-launch sets it, do not change it",
+                    kStatusVariable, *text));
+  if (inode_of(static_cast<int>(fd)) != inode) return {};
   const std::size_t bytes = sizeof(Words) * static_cast<std::size_t>(slot + 1);
   void* page = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, static_cast<int>(fd), 0);
   if (page == MAP_FAILED) throw SystemError(fmt::format("mmap of {} {}", kStatusVariable, *text), errno);
@@ -141,7 +160,11 @@ StatusPage::StatusPage(int workers) : bytes_(sizeof(StatusSlot::Words) * static_
 
 StatusPage::~StatusPage() { ::munmap(slots_, bytes_); }
 
-std::string StatusPage::variable(int fd, int worker) { return fmt::format("{}:{}", fd, worker); }
+std::string StatusPage::variable(int fd, int worker) {
+  struct stat status {};
+  check(Sys{::fstat(fd, &status)}, "fstat of the status");
+  return fmt::format("{}:{}:{}", fd, worker, status.st_ino);
+}
 
 StatusSlot StatusPage::slot(int worker) const noexcept { return StatusSlot(slots_[worker]); }
 

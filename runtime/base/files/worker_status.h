@@ -63,7 +63,8 @@ struct WorkerStatus {
   Slowness slowness{};                                ///< over the last two minutes
 };
 
-/// The variable that has a descriptor and the number of a slot in its memory: "7:2".
+/// The variable that has a descriptor, the number of a slot in its memory, and the memory's own (its inode),
+/// since a program on the way to this one may have closed the descriptor: "7:2:1041".
 inline constexpr const char* kStatusVariable = "DTRAIN_STATUS_FD";
 
 /// A view of one worker's place in the page; an empty one takes everything and keeps nothing. One thread
@@ -74,8 +75,9 @@ class StatusSlot {
 
   StatusSlot() = default;
   explicit StatusSlot(Words& words) : words_(&words) {}
-  /// What the launcher gave this process; empty where it set nothing. It stays mapped until the process ends.
-  /// Throws UsageError when the variable names no slot, SystemError when it cannot be mapped.
+  /// What the launcher gave this process; empty where it set nothing, or the descriptor did not come through
+  /// to this process. It stays mapped until the process ends. Throws UsageError when the variable names no
+  /// slot, SystemError when it cannot be mapped.
   static StatusSlot from(const Environment& environment);
 
   /// Never blocks.
@@ -97,7 +99,7 @@ class StatusPage {
   StatusPage& operator=(const StatusPage&) = delete;
 
   int fd() const noexcept { return memory_.get(); }
-  /// What kStatusVariable is for `worker`, which has `fd`.
+  /// What kStatusVariable is for `worker`, which has `fd`. Throws SystemError.
   static std::string variable(int fd, int worker);
   StatusSlot slot(int worker) const noexcept;
 

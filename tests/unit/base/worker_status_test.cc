@@ -138,9 +138,20 @@ TEST(WorkerStatus, WhatIsNoStatusIsNoneAndCannotHurtTheReader) {
 TEST(WorkerStatus, AVariableThatNamesNoSlotIsRefused) {
   EXPECT_FALSE(StatusSlot::from({}).read());
   StatusSlot().write({});
-  for (const char* text : {"7", "7:", ":0", "x:0", "7:-1", "7:99999999"})
+  for (const char* text : {"7", "7:", ":0", "x:0", "7:0", "7:0:", "7:-1:5", "7:99999999:5", "7:0:5:1"})
     EXPECT_THROW(StatusSlot::from({{kStatusVariable, text}}), UsageError) << text;
-  EXPECT_THROW(StatusSlot::from({{kStatusVariable, "977:0"}}), SystemError);
+}
+
+// A script may close what it does not know, and open something else under its number.
+TEST(WorkerStatus, ADescriptorThatDidNotComeThroughIsNoError) {
+  const StatusPage page(1), other(1);
+  std::string text = StatusPage::variable(page.fd(), 0);
+  text.replace(0, text.find(':'), "977");
+  StatusSlot::from({{kStatusVariable, text}}).write({});
+  text.replace(0, text.find(':'), std::to_string(other.fd()));
+  StatusSlot::from({{kStatusVariable, text}}).write({});
+  EXPECT_FALSE(page.slot(0).read());
+  EXPECT_FALSE(other.slot(0).read());
 }
 
 }  // namespace
