@@ -111,6 +111,11 @@ endforeach()
 
 set(DTRAIN_SHARE_DIR "${CMAKE_INSTALL_DATADIR}")
 include(DtrainShare)
+if(DTRAIN_HAVE_EMULATED_CUDA)
+  install(FILES cmake/dtrain-emulated-kernels.cmake DESTINATION "${DTRAIN_PACKAGE_DIR}" COMPONENT dtrain-emulated-gpus)
+  install(PROGRAMS emulation/compile.py DESTINATION "${DTRAIN_SHARE_DIR}/dtrain/emulation" COMPONENT dtrain-emulated-gpus)
+  install(DIRECTORY emulation/include DESTINATION "${DTRAIN_SHARE_DIR}/dtrain/emulation" COMPONENT dtrain-emulated-gpus)
+endif()
 
 list(REVERSE DTRAIN_COMPONENTS)
 set(DTRAIN_COMPONENTS_LAST_FIRST ${DTRAIN_COMPONENTS})
@@ -127,7 +132,7 @@ foreach(feature CUDA NCCL CUDNN ONEDNN GLOO MPI)
 endforeach()
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/dtrain-config.cmake.in"
   "${PROJECT_BINARY_DIR}/dtrain-config.cmake" INSTALL_DESTINATION "${DTRAIN_PACKAGE_DIR}"
-  PATH_VARS CMAKE_INSTALL_LIBDIR NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+  PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_DATADIR NO_CHECK_REQUIRED_COMPONENTS_MACRO)
 # Before 1.0 a minor release may change interfaces.
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/dtrain-config-version.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/dtrain-config.cmake" "${PROJECT_BINARY_DIR}/dtrain-config-version.cmake"

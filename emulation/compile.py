@@ -3,6 +3,7 @@ shared memory) is rewritten on the way to the host compiler. For trying programs
 so that both compilers read them.
 
 usage: compile.py --library libcuda_emulation.a [--include FOLDER…] [--cxx g++] SOURCE… -o PROGRAM
+       compile.py -c [--include FOLDER…] [--cxx g++] SOURCE -o OBJECT
 """
 import argparse
 import pathlib
@@ -150,14 +151,19 @@ def write(copy, text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", nargs="+", type=pathlib.Path)
-    parser.add_argument("--library", required=True)
+    parser.add_argument("-c", dest="only_compiles", action="store_true", help="do not link: SOURCE becomes an object file")
+    parser.add_argument("--library", help="libcuda_emulation.a, to link")
     parser.add_argument("--include", action="append", default=[])
     parser.add_argument("--cxx", default="g++")
     parser.add_argument("-o", dest="program", required=True)
     given = parser.parse_args()
+    if given.only_compiles and len(given.sources) > 1:
+        parser.error(f"-c: expected one SOURCE, got {len(given.sources)}")
+    if not given.only_compiles and given.library is None:
+        parser.error("--library: expected the path of libcuda_emulation.a, or -c")
     folders = [here / "include", here.parent]
     with tempfile.TemporaryDirectory() as folder:
-        options = ["-std=c++20", "-O2", "-fno-strict-aliasing", "-ffp-contract=off", "-fsanitize=thread",
+        options = ["-std=c++20", "-O2", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off", "-fsanitize=thread",
                    "--param=tsan-instrument-func-entry-exit=0", "-w", "-include", "emulated_cuda.h", "-include", "emulated_source.h"]
         options += [f"-I{f}" for f in folders] + [f"-I{s.resolve().parent}" for s in given.sources]
         options += [f"-I{f}" for f in given.include]
@@ -168,8 +174,10 @@ def main():
                 write(pathlib.Path(folder) / header.name, rewrite(read(header)))
             copy = pathlib.Path(folder) / (source.name + ".cc")
             write(copy, rewrite(read(source)))
-            objects.append(str(copy) + ".o")
+            objects.append(given.program if given.only_compiles else str(copy) + ".o")
             subprocess.run([given.cxx, *options, "-c", str(copy), "-o", objects[-1]], check=True)
+        if given.only_compiles:
+            return
         subprocess.run([given.cxx, *objects, given.library, "-lpthread", "-o", given.program], check=True)
 
 

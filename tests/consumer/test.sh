@@ -71,6 +71,65 @@ if [ "$read_lines" -gt 170000 ]; then
   exit 1
 fi
 
+# A user's own kernels, as their page has them: for emulated GPUs, and by nvcc where there is one.
+recipe() { bash "$source_root/tests/docs/recipes.sh" --source "$source_root/docs/guide/recipes/own_operation.md" "$@"; }
+# make_own FOLDER ARGUMENT…: configures and builds the page's project in a copy of that name.
+make_own() {
+  local folder=$work/$1
+  shift
+  mkdir "$folder"
+  recipe >"$folder/own_operation.cc"
+  recipe 'project: CMakeLists.txt' >"$folder/CMakeLists.txt"
+  recipe 'kernels: nearest.cu' | sed "${mutation:-}" >"$folder/nearest.cu"
+  "$cmake" -S "$folder" -B "$folder/build" -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_CXX_FLAGS="$flags" \
+    -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix" "$@"
+  "$cmake" --build "$folder/build"
+}
+# losses_of FOLDER DEVICE: trains with the program there; its eight losses, to five digits.
+losses_of() {
+  local losses
+  (cd "$work/$1" && DTRAIN_EMULATED_GPUS=1 ./build/own_operation --device "$2" --dataset synthetic:1x8x8,4,64 --batch-size 16 \
+    --optimizer adam --lr 0.01 --max-steps 8 --log-every 1 --run-dir "on-$2" >"$2.out" 2>&1) || { cat "$work/$1/$2.out" >&2; return 1; }
+  losses=$(sed -n 's/^{"event":"step".*"loss":\([-0-9.e]*\),.*/\1/p' "$work/$1/on-$2/metrics.jsonl" | xargs printf '%.5f\n')
+  [ "$(wc -l <<<"$losses")" -eq 8 ] || { echo "expected 8 losses, got: $losses" >&2; return 1; }
+  echo "$losses"
+}
+# are_apart LOSSES LOSSES: whether two lists differ by more than 2e-5 somewhere.
+are_apart() {
+  paste <(echo "$1") <(echo "$2") |
+    awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > most) most = d } END { exit !(most > 2e-5) }'
+}
+module=$work/prefix/lib/libdtrain_cuda_emulated.so
+if [ -e "$module" ] && [[ $flags != *-fsanitize=* ]]; then
+  make_own emulated -DEMULATED=ON ${DTRAIN_CUDA_INCLUDE:+-Ddtrain_CUDA_INCLUDE_DIR="$DTRAIN_CUDA_INCLUDE"}
+  on_cpu=$(losses_of emulated cpu)
+  on_gpu=$(losses_of emulated cuda)
+  if are_apart "$on_cpu" "$on_gpu"; then
+    printf '%s\n' "a kernel of the program's own: expected the losses of the CPU, got on the emulated GPU:" "$on_cpu" "$on_gpu"
+    exit 1
+  fi
+  # The kernel is what computed them: another one gives others.
+  mutation='s/rintf/floorf/' make_own wrong_kernel -DEMULATED=ON ${DTRAIN_CUDA_INCLUDE:+-Ddtrain_CUDA_INCLUDE_DIR="$DTRAIN_CUDA_INCLUDE"}
+  wrong=$(losses_of wrong_kernel cuda)
+  if ! are_apart "$on_cpu" "$wrong"; then
+    echo "a program with a wrong kernel of its own: expected other losses, got those of the CPU"
+    exit 1
+  fi
+  echo "a kernel of a program's own gives the CPU's losses on an emulated GPU"
+else
+  echo "no program with kernels of its own was built: no emulated machine in the package, or a sanitizer"
+fi
+if nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null); then
+  make_own real -DCMAKE_CUDA_COMPILER="$nvcc"
+  losses_of real cpu >/dev/null
+  if cuobjdump=$(command -v "$(dirname "$nvcc")/cuobjdump"); then
+    "$cuobjdump" --list-elf "$work/real/build/own_operation" | grep 'sm_90' ||
+      { echo "expected code for sm_90 in the program that nvcc compiled, got none"; exit 1; }
+  fi
+else
+  echo "no program was compiled by nvcc: there is none"
+fi
+
 # The guide's programs.
 DTRAIN_CONSUMER_FLAGS=$flags bash "$source_root/tests/docs/guide.sh" "$cmake" "$work/prefix" "$compiler" "$generator" "$work/guide"
 

@@ -5,13 +5,14 @@
 # usage: recipes.sh PROGRAMS      (a folder with them and the examples; DTRAIN_BIN: the folder with dtrain-launch;
 #                                  DTRAIN_HAVE_PNG=0: the pages on pictures are left out)
 #        recipes.sh --gpus PROGRAMS (those that are interesting there, on emulated GPUs: losses are those of the CPU)
-#        recipes.sh --source PAGE (writes the page's program to standard output; nothing where it has none)
+#        recipes.sh --source PAGE [MARKER] (writes the page's program to standard output, nothing where it has none; or what
+#                                  is behind another marker: 'kernels: nearest.cu')
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=tests/docs/page.sh
 source "$root/tests/docs/page.sh"
 if [ "${1:-}" = --source ]; then
-  block "$2" "<!-- program: $(program_of "$2") -->"
+  block "$2" "<!-- ${3:-program: $(program_of "$2")} -->"
   exit
 fi
 on_gpus=no
@@ -39,6 +40,11 @@ if [ $on_gpus = yes ]; then
       apart > 2e-5 { print name ": expected the losses of the CPU, got " $2 " for " $1; exit 1 }
       END { if (NR != 4) { print name ": expected 4 steps, got " NR; exit 1 } }'
   done
+  # What a page says of them.
+  ln -s "$programs/own_operation" .
+  block "$root/docs/guide/recipes/own_operation.md" '<!-- run on emulated GPUs -->' >session
+  [ -s session ] || { echo "recipes.sh: own_operation.md: expected a session (<!-- run on emulated GPUs -->)" >&2; exit 1; }
+  run_session own_operation.session session
   echo "recipes.sh: own_operation and contrastive have the losses of the CPU on two emulated GPUs"
   exit
 fi
