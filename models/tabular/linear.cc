@@ -5,6 +5,7 @@ namespace dtrain {
 LinearNetwork::LinearNetwork(const NetworkInput& input, Generator& generator,
                              const std::shared_ptr<Device>& device) {
   const std::int64_t values = input.channels * input.height * input.width;
+  if (!input.fill.empty()) fill_ = add_module("fill", std::make_shared<Impute>(input.fill, device));
   if (!input.mean.empty())
     scale_ = add_module("scale", std::make_shared<Standardize>(input.mean, input.deviation, device));
   fc_ = add_module("fc", std::make_shared<Linear>(values, input.classes, generator, device));
@@ -15,8 +16,10 @@ LinearNetwork::LinearNetwork(const NetworkInput& input, Generator& generator,
 }
 
 Tensor LinearNetwork::forward(const Tensor& x) {  // [N, …] → [N, classes]
-  const Tensor values = flatten(x);
-  const Tensor outputs = (*fc_)(scale_ ? (*scale_)(values) : values);
+  Tensor values = flatten(x);
+  if (fill_) values = (*fill_)(values);
+  if (scale_) values = (*scale_)(values);
+  const Tensor outputs = (*fc_)(values);
   return units_ ? (*units_)(outputs) : outputs;
 }
 

@@ -5,6 +5,7 @@
 #include "models/tasks/count_right.h"
 #include "models/vision/network.h"
 #include "models/vision/resnet.h"
+#include "runtime/autograd/ops/losses.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -17,6 +18,11 @@ std::unique_ptr<Module> Classification::build(std::span<const Field> fields, Gen
                     "{}; choose the task "
                     "regression for numbers",
                     model_, describe(fields)));
+  }
+  const auto weights = static_cast<std::int64_t>(targets_.class_weights.size());
+  if (weights > 0 && weights != label->values) {
+    throw UsageError(
+        fmt::format("{}: expected a weight for each of {} classes, got {}", model_, label->values, weights));
   }
   auto network = make_network(model_, network_input(dtrain::input_field(*this, fields), label->values),
                               generator, device);
@@ -47,7 +53,20 @@ Tensor Classification::loss(const Tensors& outputs, const BatchTensors& batch) c
     return soft_cross_entropy(outputs.front(), batch[kLabelField],
                               is_mixed ? &batch[MixedSource::kField] : nullptr, targets_.smoothing);
   }
-  return cross_entropy(outputs.front(), batch[kLabelField]);
+  const std::vector<float>& weights = targets_.class_weights;
+  if (weights.empty()) return cross_entropy(outputs.front(), batch[kLabelField]);
+  const Tensor weight = Tensor::from_data(weights, {static_cast<std::int64_t>(weights.size())},
+                                          outputs.front().shared_device());
+  return cross_entropy(outputs.front(), batch[kLabelField], {.weight = weight});
+}
+
+double Classification::units(const Batch& batch) const {
+  if (targets_.class_weights.empty()) return Task::units(batch);
+  const View& labels = batch[kLabelField];
+  double sum = 0;
+  for (std::int64_t i = 0; i < batch.size(); ++i)
+    sum += targets_.class_weights.at(static_cast<std::size_t>(labels.as<std::int64_t>()[i]));
+  return sum;
 }
 
 void Classification::add_up(const Tensors& outputs, const BatchTensors& batch, double /*units*/,

@@ -8,10 +8,12 @@
 
 namespace dtrain {
 
-/// What is learned beside the labels as they are; evaluation knows nothing of it.
+/// What is learned beside the labels as they are; evaluation knows nothing of it. Weights do not go together
+/// with the others.
 struct SoftTargets {
   double smoothing = 0;  ///< share of each target that is spread evenly over all classes, [0, 1)
   Mixing mixing = {};
+  std::vector<float> class_weights = {};  ///< of each class in the mean of a step's losses, above 0; empty: 1
   bool any() const noexcept { return smoothing > 0 || mixing.any(); }
 };
 
@@ -38,6 +40,11 @@ class Classification final : public Task {
   std::shared_ptr<const Source> for_training(std::shared_ptr<const Source> train) const override;
   Tensors inputs(const BatchTensors& batch) const override;
   Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override;
+  /// The weights of the samples' classes, where they have any.
+  double units(const Batch& batch) const override;
+  bool units_vary(std::span<const Field> /*fields*/) const override {
+    return !targets_.class_weights.empty();
+  }
   OutputKind output_kind() const override { return OutputKind::logits; }
   const Field* predicted_field(std::span<const Field> fields) const override {
     return find_field(fields, kLabelField);

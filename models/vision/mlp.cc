@@ -9,6 +9,7 @@ constexpr std::int64_t kHidden = 512;
 
 Mlp::Mlp(const NetworkInput& input, Generator& generator, const std::shared_ptr<Device>& device) {
   const std::int64_t pixels = input.channels * input.height * input.width;
+  if (!input.fill.empty()) fill_ = add_module("fill", std::make_shared<Impute>(input.fill, device));
   if (!input.mean.empty())
     scale_ = add_module("scale", std::make_shared<Standardize>(input.mean, input.deviation, device));
   fc1_ = add_module("fc1", std::make_shared<Linear>(pixels, kHidden, generator, device,
@@ -23,17 +24,19 @@ Mlp::Mlp(const NetworkInput& input, Generator& generator, const std::shared_ptr<
 }
 
 Tensor Mlp::forward(const Tensor& x) {
-  const Tensor values = flatten(x);  // [N, C, H, W] → [N, C·H·W] → [N, 512] twice → [N, classes]
-  const Tensor outputs = (*fc3_)((*fc2_)((*fc1_)(scale_ ? (*scale_)(values) : values)));
-  return units_ ? (*units_)(outputs) : outputs;
+  return through(chain(), x);  // [N, C, H, W] → [N, C·H·W] → [N, 512] twice → [N, classes]
 }
 
 std::vector<LayerUnit> Mlp::chain() const {
-  LayerUnit first{{{"fc1", fc1_}}, [fc1 = fc1_](const Tensor& x) { return (*fc1)(flatten(x)); }};
-  if (scale_) {
-    first = {{{"scale", scale_}, {"fc1", fc1_}},
-             [scale = scale_, fc1 = fc1_](const Tensor& x) { return (*fc1)((*scale)(flatten(x))); }};
-  }
+  NamedModules front;
+  if (fill_) front.emplace_back("fill", fill_);
+  if (scale_) front.emplace_back("scale", scale_);
+  front.emplace_back("fc1", fc1_);
+  LayerUnit first{front, [front](const Tensor& x) {
+                    Tensor values = flatten(x);
+                    for (const auto& [name, module] : front) values = (*module)(values);
+                    return values;
+                  }};
   LayerUnit last = layer_unit("fc3", fc3_);
   if (units_) {
     last = {{{"fc3", fc3_}, {"units", units_}},

@@ -40,7 +40,7 @@ NetworkInput network_input(const Field& field, std::int64_t outputs) {
         fmt::format("network: expected float32 images [C, H, W], clips [T, C, H, W] or vectors [N], got {}",
                     field.to_string()));
   }
-  if (shape.rank() == 1) return {shape[0], 1, 1, outputs, 0, field.mean, field.deviation, {}, {}};
+  if (shape.rank() == 1) return {shape[0], 1, 1, outputs, 0, field.mean, field.deviation, field.fill, {}, {}};
   if (shape.rank() == 4) {
     if (looks_channels_last({shape[1], shape[2], shape[3]})) {
       throw UsageError(

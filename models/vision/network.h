@@ -19,6 +19,7 @@ struct NetworkInput {
   std::int64_t classes = 10;
   std::int64_t frames = 0;                                     ///< of a clip; 0: images
   std::vector<float> mean = {}, deviation = {};                ///< as Field's, of a vector
+  std::vector<float> fill = {};                                ///< as Field's, of a vector
   std::vector<float> output_mean = {}, output_deviation = {};  ///< as Field's, of the numbers to be given
 };
 

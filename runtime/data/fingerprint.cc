@@ -41,6 +41,7 @@ class SampleMemory {
     memory_.resize(bytes);
     for (std::size_t i = 0; i < fields.size(); ++i) {
       const Field& field = fields[i];
+      may_lack_.push_back(!field.fill.empty());
       views_.push_back(
           {memory_.data() + begins[i], field.dtype, field.shape, contiguous_strides(field.shape)});
     }
@@ -48,7 +49,8 @@ class SampleMemory {
   std::span<const std::byte> bytes() const noexcept { return memory_; }
   std::span<const View> views() const noexcept { return views_; }
   bool is_finite() const {
-    return std::all_of(views_.begin(), views_.end(), [](const View& view) {
+    return std::all_of(views_.begin(), views_.end(), [this](const View& view) {
+      if (may_lack_[static_cast<std::size_t>(&view - views_.data())]) return true;
       return all_finite<float>(view, DType::f32) && all_finite<double>(view, DType::f64);
     });
   }
@@ -57,6 +59,7 @@ class SampleMemory {
   static constexpr std::size_t kAlign = alignof(std::max_align_t);
   std::vector<std::byte> memory_;  // gaps stay zero
   std::vector<View> views_;
+  std::vector<bool> may_lack_;  // elements, for which NaN stands
 };
 
 std::string text_of(const SplitFingerprint& split) { return fmt::format("{} {}", split.size, split.content); }

@@ -29,6 +29,9 @@ std::string complaint(const Field& field, std::span<const Field> before) {
   if (field.mean.size() != field.deviation.size() || (means > 0 && means != field.shape.product()))
     return fmt::format("a mean and a deviation for each of {} elements, got {} and {}", field.shape.product(),
                        means, field.deviation.size());
+  const auto fills = static_cast<std::int64_t>(field.fill.size());
+  if (fills > 0 && fills != field.shape.product())
+    return fmt::format("a number to fill in for each of {} elements, got {}", field.shape.product(), fills);
   return "";
 }
 

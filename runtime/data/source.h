@@ -29,6 +29,9 @@ struct Field {
   /// What a network should subtract from the elements of a vector, and then divide them by, so that columns
   /// of different units count alike: one for each element, deviations above 0; empty: nothing.
   std::vector<float> mean = {}, deviation = {};
+  /// What a network should take for elements of a vector that are NaN, as a table's missing values are: one
+  /// for each element; empty: no element is NaN.
+  std::vector<float> fill = {};
   /// Whether integers may also be -1, none of the values: a pixel without a class, say. Losses ignore it.
   bool has_none = false;
 

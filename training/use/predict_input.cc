@@ -129,7 +129,6 @@ Table table_of(const SavedRun& run) {
   table.has_delimiter = spec.has("delimiter");
   table.how = take_csv_reading(spec);
   table.how.categories.clear();  // the run has noted what they are
-  table.how.missing = CsvMissing::refuse;
   table.features = spec.take_list("features");
   table.others = spec.take_list("target");
   if (const auto label = spec.take("label")) table.others.push_back(*label);
@@ -166,6 +165,7 @@ std::shared_ptr<const Source> open_csv_file(const FieldFile& file, const SavedRu
   if (file.field.shape.rank() != 1 || file.field.dtype != DType::f32)
     refuse(file, "a table of numbers; use .npy");
   Table table = table_of(run);
+  table.how.missing = file.field.fill.empty() ? CsvMissing::refuse : CsvMissing::mean;  // as the network can
   if (!table.has_delimiter) table.how.delimiter = find_delimiter(file.path);
   const CsvColumns columns{columns_for(file, table), {}, {}};
   if (static_cast<std::int64_t>(columns.features.size()) != file.field.shape[0])

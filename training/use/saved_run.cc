@@ -103,6 +103,7 @@ std::string fields_json(std::span<const Field> fields) {
       json.back()["mean"] = field.mean;
       json.back()["deviation"] = field.deviation;
     }
+    if (!field.fill.empty()) json.back()["fill"] = field.fill;
     if (field.has_none) json.back()["has-none"] = true;
   }
   return json.dump();
@@ -130,6 +131,7 @@ std::vector<Field> parse_fields(const std::string& text, const fs::path& path) {
         json.at("mean").get_to(field.mean);
         json.at("deviation").get_to(field.deviation);
       }
+      if (json.contains("fill")) json.at("fill").get_to(field.fill);
       field.has_none = json.value("has-none", false);
       fields.push_back(std::move(field));
     }

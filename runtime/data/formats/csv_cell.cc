@@ -31,6 +31,27 @@ std::optional<double> plain_number_in(std::string_view text) {
   return value;
 }
 
+bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
+
+/// Digits without the separators between groups of three of them; nothing where these stand elsewhere.
+std::optional<std::string> without_separators(std::string_view whole, char separator) {
+  std::string digits;
+  std::size_t group = 0;  // digits since the last separator
+  bool separated = false;
+  for (const char c : whole) {
+    if (c != separator) {
+      digits += c;
+      ++group;
+      continue;
+    }
+    if (group == 0 || group > 3 || (separated && group < 3)) return std::nullopt;
+    separated = true;
+    group = 0;
+  }
+  if (separated && group != 3) return std::nullopt;
+  return digits;
+}
+
 }  // namespace
 
 std::string_view without_spaces(std::string_view text) noexcept {
@@ -40,21 +61,28 @@ std::string_view without_spaces(std::string_view text) noexcept {
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-std::optional<double> number_in(std::string_view text, char decimal) {
+std::optional<double> number_in(std::string_view text, const NumberFormat& format) {
   text = without_spaces(text);
-  if (decimal == '.') return plain_number_in(text);
-  if (text.find('.') != std::string_view::npos) return std::nullopt;
-  std::string with_point(text);
-  std::ranges::replace(with_point, decimal, '.');
-  return plain_number_in(with_point);
+  if (format.decimal == '.' && format.thousands == '\0') return plain_number_in(text);
+  const std::size_t signs = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
+  std::size_t end = signs;  // of the whole
+  while (end < text.size() && (is_digit(text[end]) || text[end] == format.thousands)) ++end;
+  const auto digits = without_separators(text.substr(signs, end - signs), format.thousands);
+  if (!digits) return std::nullopt;
+  std::string plain = fmt::format("{}{}{}", text.substr(0, signs), *digits, text.substr(end));
+  if (format.decimal != '.') {
+    if (plain.find('.') != std::string::npos) return std::nullopt;
+    std::ranges::replace(plain, format.decimal, '.');
+  }
+  return plain_number_in(plain);
 }
 
-std::optional<std::int64_t> integer_in(std::string_view text, char decimal) {
+std::optional<std::int64_t> integer_in(std::string_view text, const NumberFormat& format) {
   text = without_spaces(text);
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc() && end == text.data() + text.size()) return value;
-  const auto number = number_in(text, decimal);
+  const auto number = number_in(text, format);
   if (!number || std::floor(*number) != *number || std::abs(*number) >= kWholeToHere) return std::nullopt;
   return static_cast<std::int64_t>(*number);
 }

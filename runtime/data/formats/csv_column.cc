@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/data/formats/csv_cell.h"
@@ -23,6 +25,21 @@ bool is_marked_number(std::string_view text) {
   return text.find_first_of("0123456789") != std::string_view::npos &&
          text.find_first_of(kMarks) != std::string_view::npos &&
          text.find_first_not_of("0123456789.,$%' ") == std::string_view::npos;
+}
+
+/// What to do about such a number, which is none in the table's own format; nothing for other texts.
+std::optional<std::string> advice_on_marks(std::string_view text, const NumberFormat& format) {
+  for (const auto& [word, separator] : kThousands) {
+    if (format.thousands != '\0' || separator == format.decimal) continue;
+    if (!number_in(text, {format.decimal, separator})) continue;
+    return fmt::format("if it separates thousands by {}, say thousands={}{}", quoted_cell({&separator, 1}),
+                       word,
+                       separator == ',' ? "; if the comma stands before the fraction, decimal=comma" : "");
+  }
+  if (!is_marked_number(without_spaces(text))) return std::nullopt;
+  return fmt::format(
+      "write it without separators and signs{}",
+      format.decimal == '.' ? ", or, if a comma stands before the fraction, say decimal=comma" : "");
 }
 
 }  // namespace
@@ -49,11 +66,7 @@ void CsvColumn::refuse(const CsvPlace& at, std::string_view expected, std::strin
 
 void CsvColumn::refuse_text(const CsvPlace& at, bool other_rows_have_numbers) const {
   const std::string name = as_setting(name_);
-  if (how_.decimal == '.' && is_marked_number(at.text)) {
-    refuse(at, "a number",
-           "write it without separators and signs, or, if a comma stands before the fraction, say "
-           "decimal=comma");
-  }
+  if (const auto advice = advice_on_marks(at.text, how_.numbers)) refuse(at, "a number", *advice);
   if (!how_.finds) refuse(at, "a number");
   if (!other_rows_have_numbers) refuse(at, "a number", fmt::format("label={} learns classes", name));
   refuse(at, "a number",
@@ -76,8 +89,8 @@ float CsvColumn::finite(const CsvCell& cell, double number) const {
 }
 
 float CsvColumn::number(const CsvCell& cell) {
-  if (counts_as_missing(cell)) return 0;
-  const auto value = number_in(cell.text, how_.decimal);
+  if (counts_as_missing(cell)) return how_.stands_for_missing;
+  const auto value = number_in(cell.text, how_.numbers);
   if (!value) refuse_text(CsvPlace(cell), false);
   return finite(cell, *value);
 }
@@ -85,14 +98,14 @@ float CsvColumn::number(const CsvCell& cell) {
 float CsvColumn::feature(const CsvCell& cell) {
   if (how_.is_named || !how_.known.empty()) return static_cast<float>(std::max<std::int64_t>(code(cell), 0));
   if (!how_.finds) return number(cell);
-  if (counts_as_missing(cell)) return 0;
-  if (const auto value = number_in(cell.text, how_.decimal)) {
+  if (counts_as_missing(cell)) return how_.stands_for_missing;
+  if (const auto value = number_in(cell.text, how_.numbers)) {
     if (first_text_) refuse_text(first_text_, true);
     has_numbers_ = true;
     return finite(cell, *value);
   }
   if (!first_text_) first_text_ = CsvPlace(cell);
-  if (has_numbers_ || is_marked_number(without_spaces(cell.text))) refuse_text(CsvPlace(cell), true);
+  if (has_numbers_ || advice_on_marks(cell.text, how_.numbers)) refuse_text(CsvPlace(cell), true);
   return static_cast<float>(code(cell));
 }
 

@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/data/formats/csv_cell.h"
+
 namespace dtrain {
 
 /// A cell and where it stands. The text is borrowed from the record.
@@ -29,9 +31,10 @@ struct CsvPlace {
 
 /// How the cells of a column are to be understood.
 struct CsvColumnOptions {
-  char decimal = '.';
+  NumberFormat numbers = {};
   bool finds = false;                   ///< texts become categories
   bool counts_missing = false;          ///< cells without a value are counted, not refused
+  float stands_for_missing = 0;         ///< the number such a cell is read as
   bool is_named = false;                ///< every cell is a category, numbers too
   std::vector<std::string> known = {};  ///< the categories there may be; empty: those that are met
 };
@@ -42,10 +45,10 @@ class CsvColumn {
   CsvColumn(std::string path, std::string name, CsvColumnOptions how);
 
   const std::string& name() const noexcept { return name_; }
-  /// A cell of numbers or categories: the number in float32, the category's code, or 0 where a value is
-  /// missing. All cells are numbers or all are categories.
+  /// A cell of numbers or categories: the number in float32, the category's code, or
+  /// `stands_for_missing`. All cells are numbers or all are categories.
   float feature(const CsvCell& cell);
-  /// A cell that has to be a number; 0 where it is missing.
+  /// A cell that has to be a number; `stands_for_missing` where it is missing.
   float number(const CsvCell& cell);
   /// The code of what stands in the cell, whatever it is; -1 where it is missing.
   std::int64_t code(const CsvCell& cell);

@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/data/cache/content_reader.h"
@@ -25,9 +28,10 @@ struct KnownType {
   std::string_view descr;
   NpyType type;
 };
-constexpr std::array kKnownTypes = {KnownType{"<f4", NpyType::f4}, KnownType{"<f8", NpyType::f8},
-                                    KnownType{"<i4", NpyType::i4}, KnownType{"<i8", NpyType::i8},
-                                    KnownType{"|u1", NpyType::u1}, KnownType{"|b1", NpyType::b1}};
+constexpr std::array kKnownTypes = {
+    KnownType{"<f4", NpyType::f4}, KnownType{"<f8", NpyType::f8}, KnownType{"<f2", NpyType::f2},
+    KnownType{"<i2", NpyType::i2}, KnownType{"|i1", NpyType::i1}, KnownType{"<i4", NpyType::i4},
+    KnownType{"<i8", NpyType::i8}, KnownType{"|u1", NpyType::u1}, KnownType{"|b1", NpyType::b1}};
 
 /// The dictionary, from its first character on; offsets count bytes of the file.
 class HeaderText {
@@ -109,16 +113,17 @@ NpyType parse_type(HeaderText& text) {
     if (known.descr == descr) return known.type;
   if (descr.starts_with('>'))
     text.refuse(at, "little-endian elements (save a.astype(a.dtype.newbyteorder('<')))");
-  text.refuse(at, "elements of type <f4, <f8, <i4, <i8, |u1 or |b1 (save a.astype(numpy.float32), say)");
+  text.refuse(at,
+              "elements of type <f4, <f8, <f2, <i4, <i8, <i2, |i1, |u1 or |b1 (save "
+              "a.astype(numpy.float32), say)");
 }
 
-void parse_order(HeaderText& text) {
+/// Whether the order is Fortran's.
+bool parse_order(HeaderText& text) {
   text.skip_spaces();
   const std::size_t at = text.at();
-  if (text.take("False")) return;
-  if (text.take("True"))
-    text.refuse(at,
-                "elements in C order, where a sample lies in one piece (save numpy.ascontiguousarray(a))");
+  if (text.take("False")) return false;
+  if (text.take("True")) return true;
   text.refuse(at, "True or False");
 }
 
@@ -138,7 +143,7 @@ Dims parse_shape(HeaderText& text) {
 struct Parts {
   std::optional<NpyType> type;
   std::optional<Dims> shape;
-  bool ordered = false;
+  std::optional<bool> fortran;
 };
 
 Parts parse_dictionary(HeaderText& text) {
@@ -151,9 +156,8 @@ Parts parse_dictionary(HeaderText& text) {
     text.skip_spaces();
     if (key == "descr" && !parts.type) {
       parts.type = parse_type(text);
-    } else if (key == "fortran_order" && !parts.ordered) {
-      parse_order(text);
-      parts.ordered = true;
+    } else if (key == "fortran_order" && !parts.fortran) {
+      parts.fortran = parse_order(text);
     } else if (key == "shape" && !parts.shape) {
       parts.shape = parse_shape(text);
     } else {
@@ -164,7 +168,7 @@ Parts parse_dictionary(HeaderText& text) {
     break;
   }
   if (!text.ended()) text.refuse(text.at(), "the end of the header behind its dictionary");
-  if (!parts.type || !parts.shape || !parts.ordered)
+  if (!parts.type || !parts.shape || !parts.fortran)
     text.refuse(text.at(), "the keys descr, fortran_order and shape in the header");
   return parts;
 }
@@ -216,6 +220,12 @@ DType dtype_of_npy(NpyType type) noexcept {
       return DType::i32;
     case NpyType::i8:
       return DType::i64;
+    case NpyType::f2:
+      return DType::f16;
+    case NpyType::i2:
+      return DType::i16;
+    case NpyType::i1:
+      return DType::i8;
     case NpyType::u1:
     case NpyType::b1:
       break;
@@ -228,7 +238,7 @@ NpyHeader parse_npy_header(std::span<const std::uint8_t> content, const std::str
   HeaderText text({reinterpret_cast<const char*>(content.data()) + extent.from, extent.bytes}, extent.from,
                   path);
   const Parts parts = parse_dictionary(text);
-  NpyHeader header{*parts.type, *parts.shape, extent.from + extent.bytes, 0};
+  NpyHeader header{*parts.type, *parts.shape, *parts.fortran, extent.from + extent.bytes, 0};
   header.total = size_of(header.type);
   bool fits = true;
   for (const std::int64_t extent_of_dim : header.shape)
@@ -251,6 +261,35 @@ View NpyArray::row(std::int64_t index) const {
           contiguous_strides(shape)};
 }
 
+namespace {
+
+/// The elements of an array in C order. Its last index changes fastest there, and slowest in Fortran's.
+Content in_c_order(const NpyHeader& header, const Content& elements) {
+  const std::size_t each = size_of(header.type);
+  const int rank = header.shape.rank();
+  std::array<std::size_t, kMaxRank> index{}, stride{};  // strides in the file, in bytes
+  for (std::size_t d = 0, step = each; d < static_cast<std::size_t>(rank); ++d) {
+    stride[d] = step;
+    step *= static_cast<std::size_t>(header.shape[static_cast<int>(d)]);
+  }
+  const auto from = elements.read(0, elements.size());
+  auto bytes = std::make_shared<std::vector<std::uint8_t>>(from.size());
+  std::size_t at = 0;  // in the file
+  for (std::size_t to = 0; to < bytes->size(); to += each) {
+    std::memcpy(bytes->data() + to, from.data() + at, each);
+    for (auto d = static_cast<std::size_t>(rank); d-- > 0;) {
+      at += stride[d];
+      if (++index[d] < static_cast<std::size_t>(header.shape[static_cast<int>(d)])) break;
+      at -= index[d] * stride[d];
+      index[d] = 0;
+    }
+  }
+  const std::span<const std::uint8_t> all = *bytes;
+  return {std::move(bytes), all};
+}
+
+}  // namespace
+
 NpyArray read_npy(const std::string& path) {
   const ContentReader file(path, "a .npy file");
   if (file.file_bytes() == 0) throw DataError(path, 0, "a .npy file", "an empty file");
@@ -262,7 +301,8 @@ NpyArray read_npy(const std::string& path) {
                     fmt::format("{} bytes for an array of shape {}", header.total, header.shape.to_string()),
                     fmt::format("a file of {}", content.size()));
   }
-  return {header, content.from(header.bytes)};
+  const Content elements = content.from(header.bytes);
+  return {header, header.fortran && header.shape.rank() > 1 ? in_c_order(header, elements) : elements};
 }
 
 }  // namespace dtrain

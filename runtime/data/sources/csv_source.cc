@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 
@@ -14,7 +15,6 @@
 #include "runtime/data/formats/csv_column.h"
 #include "runtime/data/formats/text.h"
 #include "runtime/data/sources/class_labels.h"
-#include "runtime/data/sources/tensor_source.h"
 
 namespace dtrain {
 namespace {
@@ -25,6 +25,7 @@ using Names = std::vector<std::string>;
 // are, tell nothing about other rows.
 constexpr std::size_t kMostFound = 100, kMostAsked = 1000, kFewTexts = 10;
 constexpr std::size_t kMostShown = 3, kMostCounted = 8;
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 /// The file's text, plain or gzip, as the CSV reader takes it.
 struct CsvFile {
@@ -64,27 +65,6 @@ bool comes_before(const std::string& a, const std::string& b) {
   return a < b;
 }
 
-/// Of each of `width` columns of `values`, row by row, over `rows`, or all of them where there are none.
-CsvScale scale_of(const std::vector<float>& values, std::size_t width, std::span<const std::int64_t> rows) {
-  if (width == 0) return {};
-  const std::size_t count = rows.empty() ? values.size() / width : rows.size();
-  const auto row = [&](std::size_t i) {
-    return &values[(rows.empty() ? i : static_cast<std::size_t>(rows[i])) * width];
-  };
-  std::vector<double> means(width), squares(width);
-  for (std::size_t i = 0; i < count; ++i)
-    for (std::size_t c = 0; c < width; ++c) means[c] += row(i)[c];
-  for (double& mean : means) mean /= static_cast<double>(count);
-  for (std::size_t i = 0; i < count; ++i)
-    for (std::size_t c = 0; c < width; ++c) squares[c] += (row(i)[c] - means[c]) * (row(i)[c] - means[c]);
-  CsvScale scale{{means.begin(), means.end()}, {}};
-  for (const double sum : squares) {
-    const auto deviation = static_cast<float>(std::sqrt(sum / static_cast<double>(count)));
-    scale.deviation.push_back(deviation > 0 && std::isfinite(deviation) ? deviation : 1);
-  }
-  return scale;
-}
-
 /// Categories in their order, and where each code goes there.
 struct Sorted {
   Names names;
@@ -122,11 +102,14 @@ class CsvTableReader {
   void settle();
   void check_categories() const;
   void check_missing() const;
+  void check_missing_texts() const;
   void settle_features();
   void settle_labels();
   void name_classes();
   bool repeats(const CsvColumn& column) const;
-  std::string counted_missing() const;
+  void note_missing();
+  std::string counted_missing() const { return counted_missing({&features_, &targets_, &label_}); }
+  std::string counted_missing(std::initializer_list<const std::vector<Placed>*> groups) const;
   std::string advice_on_missing() const;
   template <class F>
   void for_columns(const F& each) const {
@@ -144,9 +127,10 @@ class CsvTableReader {
 CsvTableReader::Placed CsvTableReader::placed(const std::string& name, const Names& header,
                                               Names known) const {
   return {CsvColumn(path_, name,
-                    {.decimal = how_.decimal,
+                    {.numbers = how_.numbers,
                      .finds = how_.finds_categories,
                      .counts_missing = how_.missing != CsvMissing::refuse,
+                     .stands_for_missing = how_.missing == CsvMissing::mean ? kNaN : 0,
                      .is_named = has(how_.categories, name),
                      .known = std::move(known)}),
           place_of(name, header, path_)};
@@ -198,10 +182,13 @@ void CsvTableReader::add(const CsvRecord& record) {
   const auto cell = [&](const Placed& placed) {
     return CsvCell{record[placed.place], read_, record.line(), record.offset(placed.place)};
   };
-  if (how_.missing == CsvMissing::skip) {  // nothing that is only in such a row is a category
+  if (how_.missing == CsvMissing::skip || how_.missing == CsvMissing::mean) {
+    // Nothing that is only in a row that is left out is a category.
     bool lacks = false;
-    for (auto* group : {&features_, &targets_, &label_})
+    for (auto* group : {&features_, &targets_, &label_}) {
+      if (group == &features_ && how_.missing == CsvMissing::mean) continue;
       for (Placed& placed : *group) lacks = placed.column.counts_as_missing(cell(placed)) || lacks;
+    }
     if (lacks) return;
   }
   for (Placed& placed : features_) table_.x_.push_back(placed.column.feature(cell(placed)));
@@ -222,6 +209,7 @@ void CsvTableReader::add(const CsvRecord& record) {
 void CsvTableReader::settle() {
   check_categories();
   if (how_.missing == CsvMissing::report) check_missing();
+  if (how_.missing == CsvMissing::mean) check_missing_texts();
   if (table_.rows_ == 0) {
     throw DataError(path_, -1, "at least one row with a value in each column that is used",
                     fmt::format("none in {} rows, values are missing: {}; {}", read_, counted_missing(),
@@ -229,11 +217,22 @@ void CsvTableReader::settle() {
   }
   settle_features();
   settle_labels();
+  note_missing();
+}
+
+void CsvTableReader::note_missing() {
+  const bool fills = how_.missing == CsvMissing::mean;
+  std::string note;
   if (table_.rows_ < read_) {
-    table_.notes_ =
-        fmt::format("{} of {} rows left out, where values are missing: {}{}{}", read_ - table_.rows_, read_,
-                    counted_missing(), table_.notes_.empty() ? "" : "; ", table_.notes_);
+    note = fmt::format("{} of {} rows left out, where values are missing: {}", read_ - table_.rows_, read_,
+                       fills ? counted_missing({&targets_, &label_}) : counted_missing());
   }
+  if (const std::string filled = fills ? counted_missing({&features_}) : ""; !filled.empty()) {
+    note +=
+        fmt::format("{}missing values that become the column's mean: {}", note.empty() ? "" : "; ", filled);
+  }
+  if (note.empty()) return;
+  table_.notes_ = note + (table_.notes_.empty() ? "" : "; ") + table_.notes_;
 }
 
 bool CsvTableReader::repeats(const CsvColumn& column) const {
@@ -272,12 +271,15 @@ void CsvTableReader::check_categories() const {
               : ""));
 }
 
-std::string CsvTableReader::counted_missing() const {
+/// "a 3, b 1"; empty where no value is missing.
+std::string CsvTableReader::counted_missing(std::initializer_list<const std::vector<Placed>*> groups) const {
   Names counts;
-  for_columns([&](const CsvColumn& column) {
-    if (column.missing() > 0)
-      counts.push_back(fmt::format("{} {}", printable(column.name()), column.missing()));
-  });
+  for (const auto* group : groups) {
+    for (const auto& [column, place] : *group) {
+      if (column.missing() > 0)
+        counts.push_back(fmt::format("{} {}", printable(column.name()), column.missing()));
+    }
+  }
   const std::size_t shown = std::min(counts.size(), kMostCounted);
   return fmt::format("{}{}",
                      fmt::join(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
@@ -289,10 +291,16 @@ std::string CsvTableReader::advice_on_missing() const {
   Names empty;
   for (const Placed& placed : features_)
     if (2 * placed.column.missing() > read_) empty.push_back(as_setting(placed.column.name()));
-  return fmt::format("{}without={} leaves out columns{}",
-                     how_.missing == CsvMissing::skip ? "" : "missing=skip leaves such rows out, ",
-                     empty.empty() ? "A+B" : fmt::format("{}", fmt::join(empty, "+")),
-                     empty.empty() ? "" : " that lack most of theirs");
+  const bool numbers_only = std::ranges::none_of(
+      features_, [](const Placed& each) { return each.column.is_category() && each.column.missing() > 0; });
+  return fmt::format(
+      "{}{}without={} leaves out columns{}",
+      how_.missing == CsvMissing::report ? "missing=skip leaves such rows out, " : "",
+      how_.missing == CsvMissing::report && numbers_only && !counted_missing({&features_}).empty()
+          ? "missing=mean takes the column's mean instead, "
+          : "",
+      empty.empty() ? "A+B" : fmt::format("{}", fmt::join(empty, "+")),
+      empty.empty() ? "" : " that lack most of theirs");
 }
 
 void CsvTableReader::check_missing() const {
@@ -309,6 +317,24 @@ void CsvTableReader::check_missing() const {
                                        : "a number",
                 fmt::format("values are missing in {} of {} rows ({}); {}", read_ - table_.rows_, read_,
                             counted_missing(), advice_on_missing()));
+}
+
+/// Of texts there is no mean.
+void CsvTableReader::check_missing_texts() const {
+  Names lacking;
+  const CsvColumn* first = nullptr;
+  for (const Placed& placed : features_) {
+    const CsvColumn& column = placed.column;
+    if (!column.is_category() || column.missing() == 0) continue;
+    if (first == nullptr) first = &column;
+    lacking.push_back(as_setting(column.name()));
+  }
+  if (first == nullptr) return;
+  first->refuse(
+      first->first_missing(), "a text",
+      fmt::format("missing=mean is for columns of numbers: without={} leaves {} out, missing=skip the "
+                  "rows instead",
+                  fmt::join(lacking, "+"), lacking.size() == 1 ? "this column" : "these columns"));
 }
 
 /// Makes columns of 0 and 1 of each category, where there are any.
@@ -361,9 +387,9 @@ void CsvTableReader::settle_labels() {
   std::vector<std::int64_t> numbers;
   std::optional<std::size_t> bad, text;  // the first that is no class, and the first that is no number
   for (std::size_t i = 0; i < texts.size(); ++i) {
-    const auto number = integer_in(texts[i], how_.decimal);
+    const auto number = integer_in(texts[i], how_.numbers);
     if (!bad && (!number || *number < 0 || *number > most)) bad = i;
-    if (!text && !number_in(texts[i], how_.decimal)) text = i;
+    if (!text && !number_in(texts[i], how_.numbers)) text = i;
     numbers.push_back(number.value_or(-1));
   }
   if (!bad) {
@@ -377,7 +403,7 @@ void CsvTableReader::settle_labels() {
     return;
   }
   const bool all_texts = std::ranges::none_of(
-      texts, [&](const std::string& each) { return number_in(each, how_.decimal).has_value(); });
+      texts, [&](const std::string& each) { return number_in(each, how_.numbers).has_value(); });
   const bool may_be_named = how_.finds_categories && (all_texts || (!text && how_.classes == 0));
   if (may_be_named) return name_classes();
   const std::string expected = how_.classes > 0 ? fmt::format("a class from 0 to {}", how_.classes - 1)
@@ -391,7 +417,7 @@ void CsvTableReader::settle_labels() {
 
 void CsvTableReader::name_classes() {
   const CsvColumn& column = label_.front().column;
-  const bool numbers = number_in(column.texts().front(), how_.decimal).has_value();
+  const bool numbers = number_in(column.texts().front(), how_.numbers).has_value();
   const auto different = static_cast<std::int64_t>(column.texts().size());
   if (column.has_too_many() || !repeats(column)) {
     throw DataError(
@@ -413,36 +439,8 @@ void CsvTableReader::name_classes() {
 }
 
 CsvTable::CsvTable(const std::string& path, const CsvColumns& columns, const CsvReading& how)
-    : columns_(columns) {
+    : columns_(columns), path_(path) {
   CsvTableReader(*this, path, how).read();
-}
-
-CsvScales CsvTable::scales(std::span<const std::int64_t> rows) const {
-  return {scale_of(x_, columns_.features.size(), rows), scale_of(y_, columns_.targets.size(), rows)};
-}
-
-std::shared_ptr<const Source> CsvTable::source(std::shared_ptr<const CsvTable> table, std::string name,
-                                               std::int64_t classes, const CsvScales& scales) {
-  const auto matrix = [&](const char* field, const std::vector<float>& values, const Names& names,
-                          const CsvScale& scale) {
-    const auto width = static_cast<std::int64_t>(names.size());
-    const View view{const_cast<float*>(values.data()), DType::f32, {table->rows_, width}, {width, 1}};
-    return TensorField{.name = field,
-                       .view = view,
-                       .owner = table,
-                       .columns = names,
-                       .mean = scale.mean,
-                       .deviation = scale.deviation};
-  };
-  const CsvColumns& columns = table->columns_;
-  std::vector<TensorField> fields;
-  if (!columns.features.empty()) fields.push_back(matrix("x", table->x_, columns.features, scales.x));
-  if (!columns.targets.empty()) fields.push_back(matrix("y", table->y_, columns.targets, scales.y));
-  if (!columns.label.empty()) {
-    const View labels{const_cast<std::int64_t*>(table->labels_.data()), DType::i64, {table->rows_}, {1}};
-    fields.push_back({"label", labels, table, classes, {}, columns.classes});
-  }
-  return std::make_shared<TensorSource>(std::move(name), std::move(fields));
 }
 
 }  // namespace dtrain

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/data/formats/csv_cell.h"
 #include "runtime/data/formats/csv_reader.h"
 #include "runtime/data/source.h"
 
@@ -26,6 +27,8 @@ enum class CsvMissing {
   refuse,  ///< no number and no category: the first one is refused
   report,  ///< all are counted, and refused together
   skip,    ///< its row is left out
+  mean,  ///< a feature's is NaN, for which the column's mean stands (CsvTable::means); without a target or a
+         ///< label a row is left out; a text's is refused
 };
 
 /// How the cells of a table are to be read.
@@ -33,7 +36,7 @@ struct CsvReading {
   std::int64_t classes = 0;  ///< labels are below it; 0: one more than the largest
   char delimiter = ',';      ///< ' ' stands for any number of spaces and tabs
   bool has_header = true;    ///< false: the first line is a row, and columns are called 0, 1, 2, …
-  char decimal = '.';        ///< in front of a number's fraction: '.' or ','
+  NumberFormat numbers = {};
   /// Finds out which features and labels are texts: they become categories (COLUMN=TEXT, sorted) and classes
   /// with names. Otherwise all must be as CsvColumns says.
   bool finds_categories = false;
@@ -73,6 +76,7 @@ struct CsvScale {
 };
 struct CsvScales {
   CsvScale x, y;
+  std::vector<float> fill = {};  ///< of x, as Field's
 };
 
 /// A table in memory, as a source with the fields x (float32 [features]), y (float32 [targets], where there
@@ -91,6 +95,8 @@ class CsvTable {
   CsvTable(const std::string& path, const CsvColumns& columns, const CsvReading& how = {});
 
   std::int64_t rows() const noexcept { return rows_; }
+  /// The class of each row; empty without a label.
+  std::span<const std::int64_t> labels() const noexcept { return labels_; }
   /// As told, or as counted; 0 without labels.
   std::int64_t classes() const noexcept { return classes_; }
   /// As given, with the categories and classes that were found: other files are read like this one by them.
@@ -98,8 +104,11 @@ class CsvTable {
   /// What was left out and which categories were found, for people; empty: nothing.
   const std::string& notes() const noexcept { return notes_; }
   /// Mean and standard deviation (of the whole, 1 where all are equal) of each feature and target in `rows`;
-  /// in all of them if `rows` is empty.
+  /// in all of them if `rows` is empty. Missing values count as the mean of the others.
   CsvScales scales(std::span<const std::int64_t> rows = {}) const;
+  /// Of each feature the mean of the values that `rows` have, all rows if it is empty: what stands for those
+  /// that are missing. Throws DataError naming the columns that have none there.
+  std::vector<float> means(std::span<const std::int64_t> rows = {}) const;
   /// The source, which keeps the table. `classes` is what its label field says, `scales` what its fields x
   /// and y say.
   static std::shared_ptr<const Source> source(std::shared_ptr<const CsvTable> table, std::string name,
@@ -109,7 +118,7 @@ class CsvTable {
   friend class CsvTableReader;
 
   CsvColumns columns_;
-  std::string notes_;
+  std::string path_, notes_;
   std::int64_t rows_ = 0, classes_ = 0;
   std::vector<float> x_, y_;  // row by row
   std::vector<std::int64_t> labels_;

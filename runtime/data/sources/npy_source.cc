@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -36,10 +37,17 @@ void write_all_pixels(const std::uint8_t* pixels, const View& out) {
   }
 }
 
-/// Byte of the file where element `element` of the array begins.
+/// Byte of the file where element `element` of the array begins; -1 where elements were brought in order.
 std::int64_t offset_of(const NpyField& file, std::int64_t element) {
+  if (file.array.header.fortran) return -1;
   return static_cast<std::int64_t>(file.array.header.bytes) +
          element * static_cast<std::int64_t>(size_of(file.array.header.type));
+}
+
+float shown(Float16 value) { return static_cast<float>(value); }
+template <class T>
+T shown(T value) {
+  return value;
 }
 
 /// Throws DataError unless all of `count` elements, at `bytes`, from number `first` on are finite in float32.
@@ -57,12 +65,13 @@ void check_finite(const NpyField& file, std::int64_t first, std::int64_t count, 
     if (!is_bad(value_at(i))) continue;
     const std::int64_t elements = file.array.header.shape.product() / file.array.header.shape[0];
     throw DataError(file.path, offset_of(file, first + i), "a finite number that float32 can hold",
-                    fmt::format("{} (sample {})", value_at(i), (first + i) / elements));
+                    fmt::format("{} (sample {})", shown(value_at(i)), (first + i) / elements));
   }
 }
 
 void check_finite(const NpyField& file, std::int64_t first, std::int64_t count, const std::uint8_t* bytes) {
   if (file.array.header.type == NpyType::f4) return check_finite<float>(file, first, count, bytes);
+  if (file.array.header.type == NpyType::f2) return check_finite<Float16>(file, first, count, bytes);
   if (file.array.header.type == NpyType::f8) check_finite<double>(file, first, count, bytes);
 }
 
@@ -87,6 +96,10 @@ std::int64_t integer_at(NpyType type, const std::uint8_t* bytes) {
       return as(std::int32_t{});
     case NpyType::i8:
       return as(std::int64_t{});
+    case NpyType::i2:
+      return as(std::int16_t{});
+    case NpyType::i1:
+      return as(std::int8_t{});
     case NpyType::f8:
       return as(double{});
     default:
@@ -110,7 +123,8 @@ bool all_whole(const NpyField& file) {
 bool is_label(const NpyField& file) {
   const NpyHeader& header = file.array.header;
   const bool one_each = header.shape.rank() == 1 || (header.shape.rank() == 2 && header.shape[1] == 1);
-  if (file.name != "label" || !one_each || header.type == NpyType::f4) return false;
+  if (file.name != "label" || !one_each || header.type == NpyType::f4 || header.type == NpyType::f2)
+    return false;
   return header.type != NpyType::f8 || all_whole(file);
 }
 
@@ -118,7 +132,7 @@ bool is_label(const NpyField& file) {
 bool is_mask(const NpyField& file, const NpyLimits& limits) {
   const NpyType type = file.array.header.type;
   return file.name == "mask" && limits.classes > 0 && file.array.header.shape.rank() == kMasksRank &&
-         (type == NpyType::u1 || type == NpyType::i4 || type == NpyType::i8);
+         (type == NpyType::u1 || type == NpyType::i2 || type == NpyType::i4 || type == NpyType::i8);
 }
 
 void write_mask(const NpyField& file, const View& sample, const NpyLimits& limits, std::int64_t* out) {
@@ -163,9 +177,20 @@ Field field_of(const NpyField& file, const NpyLimits& limits) {
               .dtype = dtype_of_npy(header.type),
               .shape = Dims(std::span(header.shape.begin() + 1, header.shape.end())),
               .values = header.type == NpyType::b1 ? 2 : 0};
-  if (header.type == NpyType::f8 || has_pixels(file)) field.dtype = DType::f32;
+  if (is_floating(field.dtype) || has_pixels(file)) field.dtype = DType::f32;
+  if (field.dtype == DType::i16 || field.dtype == DType::i8) field.dtype = DType::i32;
   if (file.name == "tokens" && !is_floating(field.dtype)) field.values = limits.vocabulary;
   return field;
+}
+
+/// Into float32 and int32.
+void convert(const View& sample, const View& out) {
+  const auto to_float = [](auto value) { return static_cast<float>(value); };
+  const auto to_int = [](auto value) { return static_cast<std::int32_t>(value); };
+  if (sample.dtype == DType::f16) return convert_elements<Float16, float>(sample, out, to_float);
+  if (sample.dtype == DType::i16) return convert_elements<std::int16_t, std::int32_t>(sample, out, to_int);
+  if (sample.dtype == DType::i8) return convert_elements<std::int8_t, std::int32_t>(sample, out, to_int);
+  convert_elements<double, float>(sample, out, to_float);
 }
 
 }  // namespace
@@ -204,6 +229,16 @@ NpySource::NpySource(std::string name, std::vector<NpyField> files, const NpyLim
 
 bool NpySource::has_bytes(std::size_t field) const noexcept { return has_pixels(files_[field]); }
 
+std::vector<std::int64_t> NpySource::labels() const {
+  std::vector<std::int64_t> labels;
+  const auto at = std::ranges::find(labels_, true) - labels_.begin();
+  if (at == static_cast<std::ptrdiff_t>(labels_.size())) return labels;
+  const NpyField& file = files_[static_cast<std::size_t>(at)];
+  for (std::int64_t i = 0; i < size(); ++i)
+    labels.push_back(integer_at(file.array.header.type, file.array.row(i).as<std::uint8_t>()));
+  return labels;
+}
+
 void NpySource::read(std::int64_t index, std::span<const View> outputs, KeyedGenerator&) const {
   for (std::size_t i = 0; i < files_.size(); ++i) {
     const NpyField& file = files_[i];
@@ -219,8 +254,7 @@ void NpySource::read(std::int64_t index, std::span<const View> outputs, KeyedGen
     } else if (sample.dtype == outputs[i].dtype) {
       copy_elements(sample, outputs[i]);
     } else {
-      convert_elements<double, float>(sample, outputs[i],
-                                      [](double value) { return static_cast<float>(value); });
+      convert(sample, outputs[i]);
     }
   }
 }

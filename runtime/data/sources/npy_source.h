@@ -28,14 +28,14 @@ struct NpyLimits {
   std::int64_t vocabulary = 0;  ///< of `tokens`; 0: not known
 };
 
-/// N samples of arrays on the disk; nothing is in memory but what the system keeps of the files. float64 is
-/// read as float32, as networks compute; int32, int64 and uint8 stay what they are, and a bool is a uint8 of
-/// 0 or 1. Three names have a meaning: `image` of bytes [N, C, H, W] and `clip` of bytes [N, T, C, H, W] are
-/// read as float32 in [0, 1] like the pixels of every image source, and `label` [N] or [N, 1] of integers, or
-/// of float64 that are whole numbers, is read as int64 classes. Where classes are known, `mask` [N, H, W] of
-/// integers is read as int64, too, the class of each pixel. Numbers that are not finite in float32 are
-/// refused: arrays of up to 1 GiB are looked through when they are opened, larger ones sample by sample as
-/// they are read.
+/// N samples of arrays on the disk; nothing is in memory but what the system keeps of the files, and arrays
+/// in Fortran order. float64 and float16 are read as float32, as networks compute, int16 and int8 as int32;
+/// int32, int64 and uint8 stay what they are, and a bool is a uint8 of 0 or 1. Three names have a meaning:
+/// `image` of bytes [N, C, H, W] and `clip` of bytes [N, T, C, H, W] are read as float32 in [0, 1] like the
+/// pixels of every image source, and `label` [N] or [N, 1] of integers, or of float64 that are whole numbers,
+/// is read as int64 classes. Where classes are known, `mask` [N, H, W] of integers is read as int64, too, the
+/// class of each pixel. Numbers that are not finite in float32 are refused: arrays of up to 1 GiB are looked
+/// through when they are opened, larger ones sample by sample as they are read.
 class NpySource final : public Source {
  public:
   /// Throws DataError naming file, offset, expected and found where the files hold different numbers of
@@ -49,6 +49,8 @@ class NpySource final : public Source {
   /// Throws DataError for a number that is not finite, and for a file that was shortened meanwhile.
   void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override;
   bool has_bytes(std::size_t field) const noexcept override;
+  /// The class of each sample; empty where there is no `label`.
+  std::vector<std::int64_t> labels() const;
 
  private:
   std::string name_;

@@ -19,15 +19,15 @@
 namespace dtrain {
 
 /// Opens what stands behind "csv:": FILE,target=COL[+COL]…|label=COL[,features=COL[+COL]…|without=COL[+COL]…]
-/// [,categories=COL[+COL]…][,missing=skip][,scale=standard][,classes=N][,header=none][,delimiter=C][,decimal=comma],
-/// test=FILE|split=SHARE[,split-seed=N]. Samples are x float32 [features] (all other columns where none are
-/// named; a column of texts is one for each of them), y float32 [targets] and label int64 []. Relative files
-/// are below `folder`. What was found in a table goes to `log`, if any. Throws UsageError for another syntax,
-/// DataError for what is in the files (CsvTable).
+/// [,categories=COL[+COL]…][,missing=skip|mean][,scale=standard][,classes=N][,header=none][,delimiter=C][,decimal=comma]
+/// [,thousands=comma],test=FILE|split=SHARE[,split-seed=N]. Samples are x float32 [features] (all other
+/// columns where none are named; a column of texts is one for each of them), y float32 [targets] and label
+/// int64 []. Relative files are below `folder`. What was found in a table goes to `log`, if any. Throws
+/// UsageError for another syntax, DataError for what is in the files (CsvTable).
 Splits open_csv(std::string_view spec, const std::filesystem::path& folder, Log* log = nullptr);
 
-/// Takes classes=, categories=, missing=, header=, delimiter= and decimal= out of `spec`; without them
-/// missing values are reported, and the delimiter is a comma. Throws UsageError for other values.
+/// Takes classes=, categories=, missing=, header=, delimiter=, decimal= and thousands= out of `spec`; without
+/// them missing values are reported, and the delimiter is a comma. Throws UsageError for other values.
 CsvReading take_csv_reading(SourceSpec& spec);
 
 /// Opens what stands behind "npy:": NAME=FILE[,NAME=FILE]…[,classes=N][,ignore=N],test.NAME=FILE…|split=SHARE

@@ -29,13 +29,13 @@ Request parse(SourceSpec& spec) {
   request.limits = {.classes = spec.take_integer("classes", 0, INT64_MAX, 0),
                     .ignored = spec.take_integer("ignore", 0, INT32_MAX, NpyLimits().ignored),
                     .vocabulary = spec.take_integer("vocabulary", 0, INT32_MAX, 0)};
-  request.hold_out = HoldOut::take(spec);
+  request.hold_out = take_hold_out(spec);
   for (auto& [key, value] : spec.take_rest()) {
     const bool test = key.starts_with(kTestPrefix);
     (test ? request.test : request.train).emplace_back(key.substr(test ? kTestPrefix.size() : 0), value);
   }
   if (request.train.empty()) spec.refuse("at least one field, NAME=FILE", "none");
-  request.hold_out.check(spec, !request.test.empty());
+  check_hold_out(spec, request.hold_out, !request.test.empty());
   return request;
 }
 
@@ -77,7 +77,9 @@ Splits open_npy(std::string_view text, const std::filesystem::path& folder) {
   const bool tested = !request.test.empty();
   const auto train = std::make_shared<const NpySource>(
       fmt::format("npy {}({}, ...)", tested ? "train " : "", first), fields, request.limits);
-  if (!tested) return split_source(train, request.hold_out.share, request.hold_out.seed);
+  if (!tested)
+    return split_source(train, request.hold_out,
+                        request.hold_out.stratify ? train->labels() : std::vector<std::int64_t>());
   const Field* const label = find_field(train->fields(), "label");
   std::vector<NpyField> held_out = open_fields(in_order(spec, request.test, request.train), folder);
   const std::string name = fmt::format("npy test ({}, ...)", held_out.front().path);

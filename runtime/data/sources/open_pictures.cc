@@ -33,6 +33,7 @@ struct SampleFiles {
   std::function<std::shared_ptr<const Source>(const std::string& name, const Augmentation& augment, int size,
                                               const std::shared_ptr<BadSamples>& bad)>
       make;
+  std::function<std::int64_t(std::int64_t index)> label = {};  ///< of the samples that have one class
 };
 
 /// The options for images of `size` pixels a side, which show as much of a picture's middle.
@@ -51,7 +52,8 @@ SampleFiles pictures_at(std::string place, const std::shared_ptr<const PictureFi
           [=](const std::string& name, const Augmentation& augment, int size,
               const std::shared_ptr<BadSamples>& bad) {
             return std::make_shared<const PictureSource>(name, files, changed(options, augment, size), bad);
-          }};
+          },
+          [files](std::int64_t index) { return files->label(index); }};
 }
 
 SampleFiles clips_at(std::string place, const std::shared_ptr<const ClipFiles>& files,
@@ -62,7 +64,8 @@ SampleFiles clips_at(std::string place, const std::shared_ptr<const ClipFiles>& 
             ClipOptions own = options;
             own.picture = changed(options.picture, augment, size);
             return std::make_shared<const ClipSource>(name, files, own, bad);
-          }};
+          },
+          [files](std::int64_t index) { return files->label(index); }};
 }
 
 SampleFiles masked_at(std::string place, const std::shared_ptr<const MaskedPictures>& files,
@@ -98,7 +101,10 @@ class PictureSplits {
   Splits cut(const SampleFiles& files, const HoldOut& hold_out) const {
     const auto bad = bad_of(files);
     const auto train = source(Split::train, files, bad), test = source(Split::test, files, bad);
-    SplitIndices indices = split_indices(files.size, hold_out.share, hold_out.seed);
+    std::vector<std::int64_t> labels;
+    for (std::int64_t i = 0; hold_out.stratify && files.label && i < files.size; ++i)
+      labels.push_back(files.label(i));
+    SplitIndices indices = split_indices(files.size, hold_out, labels);
     return {std::make_shared<SubsetSource>(train->name(), train, std::move(indices.train)),
             std::make_shared<SubsetSource>(test->name(), test, std::move(indices.test))};
   }
@@ -198,10 +204,11 @@ struct PictureRequest {
 
 /// Takes what is left of `spec`; `known` lists the settings of its kind alone.
 PictureRequest take_request(SourceSpec& spec, const PictureOptions& options, std::string_view known) {
-  PictureRequest request{options, spec.take("test"), HoldOut::take(spec)};
-  spec.finish(fmt::format("size=N, resize=N, mean=X, deviation=X, {}, split=SHARE or split-seed=N", known));
-  if (!request.test && request.hold_out.share == 0) request.hold_out.share = kDefaultShare;
-  request.hold_out.check(spec, request.test.has_value());
+  PictureRequest request{options, spec.take("test"), take_hold_out(spec)};
+  spec.finish(fmt::format("size=N, resize=N, mean=X, deviation=X, {}, {}", known, kHoldOutSettings));
+  HoldOut& how = request.hold_out;
+  if (!request.test && how.folds == 0 && how.share == 0) how.share = kDefaultShare;
+  check_hold_out(spec, how, request.test.has_value());
   return request;
 }
 

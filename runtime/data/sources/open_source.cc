@@ -31,8 +31,8 @@ struct KnownSource {
 // The file as the package has it, gunzipped by hand, or where torchvision puts it; the first that exists,
 // plain before gzip because it is read as it is. The package's own name when there is none, for the
 // message.
-std::string find_idx(const fs::path& dir, const std::string& stem) {
-  const fs::path choices[] = {dir / stem, dir / (stem + ".gz"), dir / "FashionMNIST" / "raw" / stem};
+std::string find_idx(const fs::path& dir, const std::string& stem, const char* inner) {
+  const fs::path choices[] = {dir / stem, dir / (stem + ".gz"), dir / inner / "raw" / stem};
   std::error_code ignored;
   for (const fs::path& choice : choices) {
     if (fs::exists(choice, ignored)) return choice.string();
@@ -40,13 +40,18 @@ std::string find_idx(const fs::path& dir, const std::string& stem) {
   return choices[1].string();
 }
 
-std::shared_ptr<const Source> open_fashion_mnist(const KnownSource& known, const fs::path& dir, Split split,
-                                                 DataCache& cache) {
+std::shared_ptr<const Source> open_mnist(const KnownSource& known, const fs::path& dir, Split split,
+                                         DataCache& cache) {
+  if (dir.empty()) {
+    throw UsageError(
+        fmt::format("dataset {}: expected data_dir, the folder of its IDX files, got none", known.name));
+  }
+  const char* const inner = std::string_view(known.name) == "mnist" ? "MNIST" : "FashionMNIST";
   const std::string prefix = split == Split::train ? "train" : "t10k";
   IdxSourceFiles files;
   files.name = fmt::format("{} {} ({})", known.name, name_of(split), dir.string());
-  files.images = find_idx(dir, prefix + "-images-idx3-ubyte");
-  files.labels = find_idx(dir, prefix + "-labels-idx1-ubyte");
+  files.images = find_idx(dir, prefix + "-images-idx3-ubyte", inner);
+  files.labels = find_idx(dir, prefix + "-labels-idx1-ubyte", inner);
   files.remedy = known.remedy;
   return std::make_shared<IdxSource>(files, cache);
 }
@@ -75,7 +80,11 @@ constexpr std::string_view kSyntheticPrefix = "synthetic:", kCsvPrefix = "csv:",
 constexpr std::array kKnownSources = {
     KnownSource{"fashion-mnist", "/usr/share/datasets/fashion-mnist",
                 "install it with `apt install dataset-fashion-mnist`, or give its folder as data_dir",
-                open_fashion_mnist},
+                open_mnist},
+    KnownSource{
+        "mnist", "",
+        "its files are train-images-idx3-ubyte and so on, plain or .gz; give their folder as data_dir",
+        open_mnist},
     KnownSource{"cifar10", "", "unpack cifar-10-binary.tar.gz and give its folder as data_dir", open_cifar10},
 };
 

@@ -77,12 +77,12 @@ Splits open_tokens(std::string_view text, const std::filesystem::path& folder) {
   if (const auto tokenizer = spec.take("tokenizer"))
     expected.tokenizer = open_tokenizer((folder / *tokenizer).string());
   const auto test = spec.take("test");
-  HoldOut hold_out = HoldOut::take(spec);
+  HoldOut hold_out = take_hold_out(spec);
   spec.finish(
-      "context=N, stride=N, documents=HOW, vocabulary=N, tokenizer=FILE, test=PATTERN, split=SHARE or "
-      "split-seed=N");
-  if (!test && hold_out.share == 0) hold_out.share = kDefaultShare;
-  hold_out.check(spec, test.has_value());
+      fmt::format("context=N, stride=N, documents=HOW, vocabulary=N, tokenizer=FILE, test=PATTERN, {}",
+                  kHoldOutSettings));
+  if (!test && hold_out.folds == 0 && hold_out.share == 0) hold_out.share = kDefaultShare;
+  check_hold_out(spec, hold_out, test.has_value());
   if (!test && windows.stride < windows.context)
     spec.refuse("test=PATTERN, as windows that overlap cannot be split",
                 fmt::format("stride={}", windows.stride));
@@ -94,7 +94,7 @@ Splits open_tokens(std::string_view text, const std::filesystem::path& folder) {
     return std::make_shared<const TokenSource>(fmt::format("{} ({})", name, (folder / pattern).string()),
                                                std::move(files), here);
   };
-  if (!test) return split_source(open("tokens", spec.file()), hold_out.share, hold_out.seed);
+  if (!test) return split_source(open("tokens", spec.file()), hold_out);
   const auto train = open("tokens train", spec.file()), tested = open("tokens test", *test);
   if (train->fields()[0].values != tested->fields()[0].values)
     spec.refuse(fmt::format("test tokens of the same vocabulary, {}", train->fields()[0].values),

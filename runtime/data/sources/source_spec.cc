@@ -119,10 +119,24 @@ void SourceSpec::refuse(std::string_view expected, std::string_view got) const {
   throw UsageError(fmt::format("dataset {}:{}: expected {}, got \"{}\"", kind_, text_, expected, got));
 }
 
-HoldOut HoldOut::take(SourceSpec& spec) {
+HoldOut take_hold_out(SourceSpec& spec) {
   HoldOut result;
   result.seed = static_cast<std::uint64_t>(spec.take_integer("split-seed", 0, INT64_MAX, 0));
-  const auto text = spec.take("split");
+  if (const auto stratify = spec.take("stratify")) {
+    if (*stratify != "yes" && *stratify != "no") spec.refuse("stratify to be yes or no", *stratify);
+    result.stratify = *stratify == "yes";
+  }
+  const auto fold = spec.take("fold"), text = spec.take("split");
+  if (fold && text) spec.refuse("either a share to train on (split) or a fold to hold out", "both");
+  if (fold) {
+    const std::size_t slash = std::min(fold->find('/'), fold->size());
+    const auto number = whole_number<int>(fold->substr(0, slash));
+    const auto count = whole_number<int>(slash < fold->size() ? fold->substr(slash + 1) : "");
+    if (!number || !count || *count < 2 || *number < 1 || *number > *count)
+      spec.refuse("fold to be K/N with K from 1 to N, as 2/5", *fold);
+    result.fold = *number;
+    result.folds = *count;
+  }
   if (!text) return result;
   const auto share = whole_number<double>(*text);
   if (!share || !(*share > 0 && *share < 1))
@@ -131,9 +145,12 @@ HoldOut HoldOut::take(SourceSpec& spec) {
   return result;
 }
 
-void HoldOut::check(const SourceSpec& spec, bool tested) const {
-  if ((share > 0) != tested) return;
-  spec.refuse("either files to test on or a share to train on, as split=0.9", tested ? "both" : "neither");
+void check_hold_out(const SourceSpec& spec, const HoldOut& how, bool tested) {
+  if (tested && how.stratify) spec.refuse("stratify only with split or fold", "files to test on");
+  if ((how.share > 0 || how.folds > 0) != tested) return;
+  spec.refuse(
+      "either files to test on, or a share to train on, as split=0.9, or a fold to hold out, as fold=1/5",
+      tested ? "both" : "neither");
 }
 
 }  // namespace dtrain

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/data/sources/split.h"
+
 namespace dtrain {
 
 /// A name's parts behind the colon, separated by commas. A part is key=value, only the first may be a value
@@ -43,15 +45,13 @@ class SourceSpec {
   std::vector<std::pair<std::string, std::string>> settings_;  // values not decoded yet
 };
 
-/// What share of a file's samples is trained on; the others are held out.
-struct HoldOut {
-  double share = 0;        ///< in (0, 1); 0: not said
-  std::uint64_t seed = 0;  ///< of the permutation that tells which
+/// What take_hold_out() takes, for SourceSpec::finish().
+inline constexpr std::string_view kHoldOutSettings = "split=SHARE, fold=K/N, stratify=yes or split-seed=N";
 
-  /// Takes split=SHARE and split-seed=N. Throws UsageError for other values.
-  static HoldOut take(SourceSpec& spec);
-  /// Throws UsageError unless there is either a share or, as `tested` says, a file of its own to test on.
-  void check(const SourceSpec& spec, bool tested) const;
-};
+/// Takes split=SHARE or fold=K/N, stratify=yes and split-seed=N. Throws UsageError for other values.
+HoldOut take_hold_out(SourceSpec& spec);
+/// Throws UsageError unless there is either a share, or a fold, or, as `tested` says, a file of its own to
+/// test on.
+void check_hold_out(const SourceSpec& spec, const HoldOut& how, bool tested);
 
 }  // namespace dtrain

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,8 +65,25 @@ struct SplitIndices {
 /// it.) Throws UsageError where the nearest whole number of samples would leave one side empty.
 SplitIndices split_indices(std::int64_t size, double share, std::uint64_t seed);
 
+/// How samples are cut into those that are trained on and those that are held out.
+struct HoldOut {
+  double share = 0;         ///< that is trained on, in (0, 1); 0: not said
+  std::uint64_t seed = 0;   ///< of which samples
+  int fold = 0, folds = 0;  ///< instead of a share: fold number `fold`, from 1, of so many is held out
+  bool stratify = false;    ///< each class by itself, so that both sides have the same share of each
+};
+
+/// By a share as above; or by folds, which hold out each sample once: of each run of `folds` samples every
+/// fold has a random one. By classes: of the samples of each class, by `labels`, one for each sample; a class
+/// of one sample is trained on. Samples that are appended move none of those before them. Throws UsageError
+/// where one side would be empty, for a fold that is none of 1 … folds, and where `labels` are asked for and
+/// none.
+SplitIndices split_indices(std::int64_t size, const HoldOut& how, std::span<const std::int64_t> labels = {});
+
 /// Cuts `source` by split_indices(); the splits are named "train of …" and "test of …". Throws UsageError as
 /// that does.
 Splits split_source(const std::shared_ptr<const Source>& source, double share, std::uint64_t seed);
+Splits split_source(const std::shared_ptr<const Source>& source, const HoldOut& how,
+                    std::span<const std::int64_t> labels = {});
 
 }  // namespace dtrain

@@ -26,7 +26,8 @@ TensorSource::TensorSource(std::string name, std::vector<TensorField> tensors)
                        .columns = tensor.columns,
                        .value_names = tensor.value_names,
                        .mean = tensor.mean,
-                       .deviation = tensor.deviation});
+                       .deviation = tensor.deviation,
+                       .fill = tensor.fill});
   }
   check_fields(*this);
 }

@@ -18,6 +18,7 @@ struct TensorField {
   std::vector<std::string> columns = {};         ///< as Field::columns
   std::vector<std::string> value_names = {};     ///< as Field::value_names
   std::vector<float> mean = {}, deviation = {};  ///< as Field's
+  std::vector<float> fill = {};                  ///< as Field's
 };
 
 /// N samples made of tensors' rows. It takes views and not tensors, so that anything in host memory will do:

@@ -72,10 +72,10 @@ Splits open_text(std::string_view text, const std::filesystem::path& folder) {
   std::shared_ptr<const Tokenizer> tokenizer;
   if (const auto file = spec.take("tokenizer")) tokenizer = open_tokenizer((folder / *file).string());
   const auto test = spec.take("test");
-  HoldOut hold_out = HoldOut::take(spec);
-  spec.finish("context=N, tokenizer=FILE, test=FILE, split=SHARE or split-seed=N");
-  if (!test && hold_out.share == 0) hold_out.share = kDefaultShare;
-  hold_out.check(spec, test.has_value());
+  HoldOut hold_out = take_hold_out(spec);
+  spec.finish(fmt::format("context=N, tokenizer=FILE, test=FILE, {}", kHoldOutSettings));
+  if (!test && hold_out.folds == 0 && hold_out.share == 0) hold_out.share = kDefaultShare;
+  check_hold_out(spec, hold_out, test.has_value());
   const auto open = [&](const std::string& kind, const std::string& file) -> std::shared_ptr<const Source> {
     const std::string path = (folder / file).string(), name = fmt::format("{} ({})", kind, path);
     if (!tokenizer) return std::make_shared<const TextSource>(name, read_text(path), context);
@@ -83,7 +83,7 @@ Splits open_text(std::string_view text, const std::filesystem::path& folder) {
         name, std::vector{tokenized(path, tokenizer)},
         WindowOptions{.context = context, .stride = context, .vocabulary = tokenizer->vocabulary()});
   };
-  if (!test) return split_source(open("text", spec.file()), hold_out.share, hold_out.seed);
+  if (!test) return split_source(open("text", spec.file()), hold_out);
   return {open("text train", spec.file()), open("text test", *test)};
 }
 

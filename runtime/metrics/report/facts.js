@@ -13,7 +13,7 @@ const plainText = (value) => typeof value === "string" ? value : typeof value ==
 const keyedText = (key, value) => typeof value === "number" ? valueInWords(key, value) : plainText(value);
 
 function samplesWord(dataset) {
-  if (dataset === "fashion-mnist" || dataset === "cifar10" || dataset.startsWith("synthetic:")) return "Images";
+  if (["fashion-mnist", "mnist", "cifar10"].includes(dataset) || dataset.startsWith("synthetic:")) return "Images";
   return /^(text|tokens):/.test(dataset) ? "Sequences" : "Samples";
 }
 

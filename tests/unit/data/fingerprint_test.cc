@@ -47,6 +47,20 @@ TEST(Fingerprint, TellsValuesOrderSizeAndColumnsApart) {
               HasSubstr("expected x float32 [2] (a, b), got x float32 [2] (b, a)"));
 }
 
+TEST(Fingerprint, OfTablesThatLackValuesKnowsTheOthers) {
+  const auto lacking = [](float other, std::vector<float> fill) {
+    const auto owner = std::make_shared<std::vector<float>>(
+        std::vector<float>{1, std::numeric_limits<float>::quiet_NaN(), other, 4});
+    return TensorSource("table", {{.name = "x",
+                                   .view = {owner->data(), DType::f32, {2, 2}, {2, 1}},
+                                   .owner = owner,
+                                   .fill = std::move(fill)}});
+  };
+  EXPECT_EQ(difference(of(lacking(3, {0, 0})), of(lacking(3, {0, 0}))), "");
+  EXPECT_NE(difference(of(lacking(3, {0, 0})), of(lacking(5, {0, 0}))), "");
+  EXPECT_EQ(difference(of(lacking(3, {})), of(lacking(5, {}))), "") << "what is not finite may be corrected";
+}
+
 TEST(Fingerprint, OfTheSamplesInFrontIsThatOfThoseAlone) {
   const auto longer = table(counted(400));
   EXPECT_EQ(fingerprint(longer, 150), fingerprint(table(counted(300)), 150));

@@ -33,6 +33,27 @@ class OpenSourceTest : public ::testing::Test {
   test::TempDir folder_;
 };
 
+TEST_F(OpenSourceTest, MnistHasTheSameFilesAndNoFolderOfItsOwn) {
+  const OpenSourceOptions options{folder_.path().string(), "off", nullptr};
+  const auto source = open_source("mnist", Split::train, options);
+  EXPECT_EQ(source->size(), 30);
+  EXPECT_THAT(source->name(), HasSubstr("mnist train"));
+  EXPECT_EQ(describe(source->fields()), "image float32 [1, 28, 28], label int64 []");
+  std::filesystem::create_directories(folder_ / "all" / "MNIST" / "raw");
+  for (const char* file : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte"}) {
+    const bool images = std::string(file).find("images") != std::string::npos;
+    test::write_file(folder_ / "all" / "MNIST" / "raw" / file,
+                     images ? idx_bytes({7, 28, 28}) : idx_bytes({7}, 10));
+  }
+  EXPECT_EQ(open_source("mnist", Split::train, {folder_ / "all", "off", nullptr})->size(), 7)
+      << "where torchvision puts them";
+  const DataError missing = data_error_of([&] {
+    open_source("mnist", Split::test, {folder_ / "all", "off", nullptr});
+  });
+  EXPECT_THAT(missing.what(), HasSubstr("give their folder as data_dir"));
+  EXPECT_THROW(open_source("mnist", Split::train, {"", "off", nullptr}), UsageError);
+}
+
 TEST_F(OpenSourceTest, DecodesPixelsAsQuotients) {
   const auto source = open();
   EXPECT_EQ(source->size(), 30);

@@ -119,6 +119,57 @@ TEST(Split, NeitherSideMayBeEmpty) {
   EXPECT_THROW(split_indices(10, 1, 0), UsageError);
 }
 
+TEST(Split, FoldsHoldOutEachSampleOnce) {
+  for (const std::int64_t size : {5, 23, 100}) {
+    std::vector<int> held_out(static_cast<std::size_t>(size));
+    for (int fold = 1; fold <= 5; ++fold) {
+      const SplitIndices split = split_indices(size, {.seed = 3, .fold = fold, .folds = 5});
+      EXPECT_EQ(static_cast<std::int64_t>(split.train.size() + split.test.size()), size);
+      EXPECT_NEAR(static_cast<double>(split.test.size()), static_cast<double>(size) / 5, 1);
+      for (const std::int64_t index : split.test) ++held_out[static_cast<std::size_t>(index)];
+    }
+    EXPECT_THAT(held_out, ::testing::Each(1)) << size;
+  }
+  const auto test_of = [](std::int64_t size, std::uint64_t seed) {
+    return split_indices(size, {.seed = seed, .fold = 2, .folds = 4}).test;
+  };
+  const auto whole = test_of(400, 1), part = test_of(203, 1);
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin())) << "appended samples move none";
+  EXPECT_NE(test_of(400, 2), whole);
+  EXPECT_EQ(test_of(12, 0), (std::vector<std::int64_t>{0, 5, 11})) << "in every version";
+  EXPECT_THROW(split_indices(100, {.fold = 0, .folds = 4}), UsageError);
+  EXPECT_THROW(split_indices(100, {.fold = 5, .folds = 4}), UsageError);
+  EXPECT_THROW(split_indices(100, {.fold = 1, .folds = 1}), UsageError);
+}
+
+TEST(Split, StratifiedSidesHaveTheSameClasses) {
+  // Of ten samples seven are of class 0, two of class 1 and one of class 5, in any order.
+  std::vector<std::int64_t> labels;
+  for (int i = 0; i < 100; ++i) labels.insert(labels.end(), {0, 1, 0, 0, 5, 0, 0, 1, 0, 0});
+  const auto count = [&](const std::vector<std::int64_t>& indices, std::int64_t label) {
+    return std::ranges::count_if(
+        indices, [&](std::int64_t i) { return labels[static_cast<std::size_t>(i)] == label; });
+  };
+  for (const HoldOut& how :
+       {HoldOut{.share = 0.8, .stratify = true}, HoldOut{.fold = 3, .folds = 5, .stratify = true},
+        HoldOut{.share = 0.2, .seed = 9, .stratify = true}}) {
+    const SplitIndices split = split_indices(1000, how, labels);
+    const double held_out = how.share == 0.2 ? 0.8 : 0.2;
+    for (const auto& [label, all] : {std::pair{0, 700}, {1, 200}, {5, 100}}) {
+      EXPECT_NEAR(static_cast<double>(count(split.test, label)), held_out * all, 1) << label;
+      EXPECT_EQ(count(split.test, label) + count(split.train, label), all);
+    }
+    std::vector<std::int64_t> fewer(labels.begin(), labels.begin() + 500);
+    const SplitIndices before = split_indices(500, how, fewer);
+    EXPECT_TRUE(std::equal(before.test.begin(), before.test.end(), split.test.begin()));
+  }
+  const std::vector<std::int64_t> rare = {0, 0, 0, 0, 0, 7};
+  EXPECT_EQ(split_indices(6, {.share = 0.5, .stratify = true}, rare).train.back(), 5)
+      << "the only one of its class";
+  EXPECT_THAT(message_of([] { split_indices(10, {.share = 0.5, .stratify = true}); }),
+              HasSubstr("samples without classes"));
+}
+
 class OwnFiles : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -166,6 +217,36 @@ TEST_F(OwnFiles, ACsvFileIsCutIntoTrainingAndTest) {
   EXPECT_EQ(test::Sample(*again, 2).values<float>("x"), test::Sample(*splits.test, 2).values<float>("x"));
 }
 
+TEST_F(OwnFiles, FoldsAndClassesAreCutAsTheyAreNamed) {
+  std::multiset<float> seen;
+  for (const char* fold : {"1/4", "2/4", "3/4", "4/4"}) {
+    const Splits splits = open(std::string("csv:table.csv,target=price,fold=") + fold);
+    EXPECT_EQ(splits.train->size(), 15);
+    for (std::int64_t i = 0; i < splits.test->size(); ++i)
+      seen.insert(test::Sample(*splits.test, i).values<float>("x")[0]);
+  }
+  EXPECT_EQ(seen.size(), 20U);
+  EXPECT_EQ(std::set<float>(seen.begin(), seen.end()).size(), 20U);
+  // 5 of each of 4 classes, in csv and npy alike.
+  std::string text = "a,kind\n";
+  std::vector<std::int64_t> labels;
+  for (int i = 0; i < 20; ++i) {
+    labels.push_back(i / 5);
+    text += std::to_string(i) + "," + std::to_string(i / 5) + "\n";
+  }
+  write("sorted.csv", text);
+  write("label.npy", test::npy_bytes<std::int64_t>("<i8", "(20,)", labels));
+  for (const char* name : {"csv:sorted.csv,label=kind,split=0.8,stratify=yes",
+                           "npy:x=x.npy,label=label.npy,split=0.8,stratify=yes"}) {
+    const Splits splits = open(name);
+    std::vector<std::int64_t> held_out;
+    for (std::int64_t i = 0; i < splits.test->size(); ++i)
+      held_out.push_back(test::Sample(*splits.test, i).label());
+    EXPECT_THAT(held_out, ElementsAre(0, 1, 2, 3)) << name;
+  }
+  EXPECT_THAT(refusal("npy:x=x.npy,y=y.npy,split=0.8,stratify=yes"), HasSubstr("samples without classes"));
+}
+
 TEST_F(OwnFiles, ATestFileMayHaveItsColumnsInAnotherOrder) {
   const Splits splits = open("csv:table.csv,label=kind,target=price,test=test.csv");
   EXPECT_EQ(splits.train->size(), 20);
@@ -198,6 +279,14 @@ TEST_F(OwnFiles, CsvNamesThatMakeNoSenseAreRefused) {
       {"csv:table.csv,target=price,split=0.9,test=test.csv", "both"},
       {"csv:table.csv,target=price,split=1.5", "a share between 0 and 1"},
       {"csv:table.csv,target=price,split=x", "a share between 0 and 1"},
+      {"csv:table.csv,target=price,split=0.9,fold=1/5", "either a share"},
+      {"csv:table.csv,target=price,fold=0/5", "K/N with K from 1 to N"},
+      {"csv:table.csv,target=price,fold=6/5", "K/N"},
+      {"csv:table.csv,target=price,fold=2", "K/N"},
+      {"csv:table.csv,target=price,fold=1/2x", "K/N"},
+      {"csv:table.csv,target=price,split=0.9,stratify=yes", "samples without classes"},
+      {"csv:table.csv,label=kind,split=0.9,stratify=kind", "stratify to be yes or no"},
+      {"csv:table.csv,label=kind,test=test.csv,stratify=yes", "stratify only with split or fold"},
       {"csv:table.csv,target=price,split=0.99", "leaves samples on both sides"},
       {"csv:table.csv,target=price,target=a,split=0.9", "target once"},
       {"csv:table.csv,target=price,features=a+price,split=0.9", "each column once"},

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "runtime/base/error.h"
@@ -190,10 +191,38 @@ TEST_F(Tables, AColumnOfNumbersWithATextIsRefusedWhereverItStands) {
                 AllOf(HasSubstr("a number in row"), HasSubstr("found \"x\""), HasSubstr("categories=a"),
                       HasSubstr("without=a")));
   }
-  for (const char* number : {"\"1,234\"", "12%", "$5", "\"3,5\""}) {
+  for (const char* number : {"12%", "$5", "\"3,5\""}) {
     EXPECT_THAT(refusal(std::string("a,b\n") + number + ",1\n" + number + ",2\n", "target=b"),
                 AllOf(HasSubstr("a number in row 1 (line 2), column a"), HasSubstr("decimal=comma")));
   }
+}
+
+TEST_F(Tables, ThousandsMayBeSeparated) {
+  const Rows expected{{1234.5F, -2}, {12, 1'000'000}};
+  EXPECT_EQ(all_x("a,b,y\n\"1,234.5\",-2,1\n12,\"1,000,000\",2\n", "target=y,thousands=comma"), expected);
+  EXPECT_EQ(all_x("a;b;y\n1.234,5;-2;1\n12;1.000.000;2\n", "target=y,decimal=comma,thousands=point"),
+            expected);
+  EXPECT_EQ(all_x("a,b,y\n1'234.5,-2,1\n12,1'000'000,2\n", "target=y,thousands=apostrophe"), expected);
+  EXPECT_EQ(all_x("a,b,y\n1 234.5,-2,1\n12,1 000 000,2\n", "target=y,thousands=space"), expected);
+  const NumberFormat english{'.', ','};
+  EXPECT_EQ(number_in(" -1,234e1 ", english), -12340);
+  EXPECT_EQ(number_in("+1,234.5", english), 1234.5);
+  EXPECT_EQ(number_in("12345", english), 12345) << "not every number has them";
+  for (const char* none : {"1,23", "1,2345", ",123", "1,,234", "1234,567", "1,234,", "1.5,123", "-,123", ","})
+    EXPECT_FALSE(number_in(none, english)) << none;
+  EXPECT_FALSE(number_in("1.5", {',', '\0'})) << "a point is no comma";
+  EXPECT_EQ(integer_in("1,234", english), 1234);
+  // What the error proposes.
+  EXPECT_THAT(refusal("a,b\n\"1,234\",1\n", "target=b"),
+              AllOf(HasSubstr("thousands=comma"), HasSubstr("decimal=comma")));
+  EXPECT_THAT(refusal("a,b\n1 234,1\n", "target=b"), HasSubstr("thousands=space"));
+  EXPECT_THAT(refusal("a;b\n1.234;1\n", "target=b,decimal=comma"), HasSubstr("thousands=point"));
+  EXPECT_THAT(refusal("a,b\n\"1,23\",1\n", "target=b,thousands=comma"),
+              AllOf(HasSubstr("a number in row 1"), Not(HasSubstr("thousands="))));
+  EXPECT_THAT(refusal("a,b\n1,2\n", "target=b,thousands=dot"),
+              HasSubstr("comma, point, space or apostrophe"));
+  EXPECT_THAT(refusal("a;b\n1;2\n", "target=b,thousands=comma,decimal=comma"),
+              HasSubstr("other than the fraction"));
 }
 
 TEST_F(Tables, MissingValuesAreCountedOrLeftOut) {
@@ -201,16 +230,19 @@ TEST_F(Tables, MissingValuesAreCountedOrLeftOut) {
   EXPECT_THAT(refusal(text, "label=k"),
               AllOf(HasSubstr("at byte 10"), HasSubstr("a number in row 1 (line 2), column b"),
                     HasSubstr("found nothing"), HasSubstr("4 of 6 rows (a 1, b 2, c 1)"),
-                    HasSubstr("missing=skip leaves such rows out"), HasSubstr("without=A+B")));
+                    HasSubstr("missing=skip leaves such rows out"), HasSubstr("missing=mean"),
+                    HasSubstr("without=A+B")));
   EXPECT_EQ(all_x(text, "label=k,missing=skip"), (Rows{{9, 10, 11}, {1, 2, 3}}));
   EXPECT_EQ(all_x(text, "label=k,missing=skip,without=b+c"), (Rows{{1}, {7}, {9}, {12}, {1}}));
   EXPECT_EQ(all_x(text, "label=k,features=c,missing=skip").size(), 5U)
       << "columns that are not used do not count";
   EXPECT_THAT(refusal("a,k\n1,x\n2,\n3,y\n", "label=k"), HasSubstr("a class in row 2 (line 3), column k"));
-  EXPECT_THAT(refusal("s,b\nx,1\n,2\n", "target=b"), HasSubstr("a value in row 2 (line 3), column s"));
+  EXPECT_THAT(refusal("s,b\nx,1\n,2\n", "target=b"),
+              AllOf(HasSubstr("a value in row 2 (line 3), column s"), Not(HasSubstr("missing=mean"))));
   EXPECT_THAT(refusal("a,b\n,1\n,2\n", "target=b,missing=skip"),
               AllOf(HasSubstr("none in 2 rows"), HasSubstr("a 2; without=a leaves out")));
-  EXPECT_THAT(refusal("a,b\n1,1\n", "target=b,missing=mean"), HasSubstr("missing to be stop or skip"));
+  EXPECT_THAT(refusal("a,b\n1,1\n", "target=b,missing=median"),
+              HasSubstr("missing to be stop, skip or mean"));
   EXPECT_THAT(
       refusal("a,empty,b\n1,,1\n2,,2\n,4,3\n", "target=b"),
       AllOf(HasSubstr("(a 1, empty 2)"), HasSubstr("without=empty leaves out columns that lack most")));
@@ -238,6 +270,64 @@ TEST_F(Tables, WhatWasLeftOutAndFoundIsReported) {
   open("csv:table.csv,target=b,missing=skip,split=0.5", &log);
   EXPECT_THAT(log.text, HasSubstr("table.csv: 2 of 5 rows left out, where values are missing: a 1, b 1; "
                                   "categories: s (2)"));
+}
+
+/// How often the first feature of `source` has no value; the sum of those that it has.
+std::pair<std::int64_t, double> first_column(const Source& source) {
+  std::int64_t missing = 0;
+  double sum = 0;
+  for (std::int64_t i = 0; i < source.size(); ++i) {
+    const float value = test::Sample(source, i).values<float>("x")[0];
+    if (std::isnan(value)) ++missing;
+    if (!std::isnan(value)) sum += value;
+  }
+  return {missing, sum};
+}
+
+TEST_F(Tables, MissingNumbersMayBecomeTheMeanOfTheTrainingRows) {
+  write("train.csv", "a,s,y\n1,u,0\nNA,v,1\n5,u,0\n3,v,\n?,u,1\n");
+  write("test.csv", "s,a,y\nu,,0\nv,100,1\n");
+  KeptLog log;
+  const Splits splits = open("csv:train.csv,target=y,test=test.csv,missing=mean", &log);
+  EXPECT_THAT(log.text, HasSubstr("1 of 5 rows left out, where values are missing: y 1; missing values that "
+                                  "become the column's mean: a 2; categories: s (2)"));
+  EXPECT_EQ(splits.train->size(), 4);
+  EXPECT_EQ(splits.train->fields()[0].fill, (std::vector<float>{3, 0.5F, 0.5F})) << "of 1 and 5";
+  EXPECT_EQ(splits.test->fields()[0].fill, splits.train->fields()[0].fill) << "the training rows' mean";
+  EXPECT_EQ(first_column(*splits.train), std::pair(std::int64_t{2}, 6.0)) << "the network fills in";
+  EXPECT_EQ(first_column(*splits.test), std::pair(std::int64_t{1}, 100.0));
+  // As SimpleImputer and then StandardScaler: what is filled in counts.
+  const Splits scaled = open("csv:train.csv,target=y,test=test.csv,missing=mean,scale=standard");
+  EXPECT_EQ(scaled.train->fields()[0].mean[0], 3);
+  EXPECT_FLOAT_EQ(scaled.train->fields()[0].deviation[0], std::sqrt(2.0F));
+  EXPECT_TRUE(
+      open("csv:test.csv,target=y,split=0.5,missing=skip,features=s").train->fields()[0].fill.empty());
+}
+
+TEST_F(Tables, RowsThatAreHeldOutTellNothingOfTheMean) {
+  std::string text = "a,y\n";
+  for (int i = 0; i < 40; ++i)
+    text += (i % 4 == 0 ? "" : std::to_string(i * i)) + "," + std::to_string(i) + "\n";
+  write("table.csv", text);
+  const Splits cut = open("csv:table.csv,target=y,split=0.7,missing=mean");
+  const auto [missing, sum] = first_column(*cut.train);
+  EXPECT_GT(missing, 0);
+  EXPECT_NEAR(cut.train->fields()[0].fill[0], sum / static_cast<double>(cut.train->size() - missing), 1e-3);
+}
+
+TEST_F(Tables, WhatHasNoMeanIsNamed) {
+  EXPECT_THAT(refusal("s,t,a,y\nx,p,1,1\n,q,,2\nx,,3,3\ny,q,1,4\n", "target=y,missing=mean"),
+              AllOf(HasSubstr("a text in row 2 (line 3), column s"), HasSubstr("found nothing"),
+                    HasSubstr("missing=mean is for columns of numbers"), HasSubstr("without=s+t")));
+  EXPECT_THAT(refusal("a,z,y\n1,10,1\n2,,2\n1,10,3\n2,20,4\n", "target=y,missing=mean,categories=z"),
+              HasSubstr("without=z"));
+  EXPECT_THAT(refusal("a,e f,g,y\n1,,,1\n2,NA,,2\n", "target=y,missing=mean"),
+              AllOf(HasSubstr("none of e f, g"), HasSubstr("leave them out with without=e f+g")));
+  EXPECT_THAT(refusal("a,y\n1,\n2,\n", "target=y,missing=mean"), HasSubstr("none in 2 rows"));
+  write("train.csv", "s,y\nu,1\nv,2\n");
+  write("test.csv", "s,y\n,1\n");
+  EXPECT_THAT(message_of([&] { open("csv:train.csv,target=y,test=test.csv,missing=mean"); }),
+              AllOf(HasSubstr("test.csv"), HasSubstr("column s"), HasSubstr("without=s")));
 }
 
 TEST_F(Tables, SeparatorsAreFound) {

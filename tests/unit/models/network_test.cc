@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
+#include "models/tabular/impute.h"
 #include "models/tabular/standardize.h"
 #include "models/tasks/built_in.h"
 #include "runtime/autograd/ops.h"
@@ -129,6 +132,28 @@ TEST_F(Networks, ColumnsThatHaveAMeanAreStandardizedFirst) {
   EXPECT_THROW(Unstandardize(std::vector<float>{1}, std::vector<float>{-1}, device_), UsageError);
   EXPECT_THROW(Standardize(std::vector<float>{1, 2}, std::vector<float>{1}, device_), UsageError);
   EXPECT_THROW(Standardize(std::vector<float>{1, 2}, std::vector<float>{1, 0}, device_), UsageError);
+}
+
+TEST_F(Networks, ColumnsThatMayLackValuesAreFilledFirst) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Field field{.name = "x", .shape = {2}, .mean = {1, -20}, .deviation = {0.5F, 10}, .fill = {7, 9}};
+  for (const char* name : {"linear", "mlp"}) {
+    Generator one(3), same(3);
+    Field whole = field;
+    whole.fill.clear();
+    const auto plain = make_network(name, network_input(whole, 3), one, device_);
+    const auto filled = make_network(name, network_input(field, 3), same, device_);
+    EXPECT_THAT(shapes(*filled), HasSubstr("fill.fill[2] scale.mean[2]"));
+    EXPECT_EQ(filled->named_parameters().size(), plain->named_parameters().size()) << "it is not learned";
+    const Tensor lacking = Tensor::from_data<float>({nan, -20, 2, nan}, {2, 2}, device_);
+    const Tensor complete = Tensor::from_data<float>({7, -20, 2, 9}, {2, 2}, device_);
+    EXPECT_EQ((*filled)(lacking).to_vector<float>(), (*plain)(complete).to_vector<float>()) << name;
+    if (const auto* const chained = dynamic_cast<const Chained*>(filled.get())) {
+      EXPECT_EQ(through(chained->chain(), lacking).to_vector<float>(), (*filled)(lacking).to_vector<float>());
+    }
+  }
+  EXPECT_THROW(Impute(std::vector<float>{}, device_), UsageError);
+  EXPECT_THROW(Impute(std::vector<float>{1, nan}, device_), UsageError);
 }
 
 TEST_F(Networks, NumbersAreGivenInTheirUnitsAndLearnedInDeviations) {

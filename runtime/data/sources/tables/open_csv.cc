@@ -10,8 +10,9 @@ namespace dtrain {
 namespace {
 
 constexpr std::string_view kSettings =
-    "target=COL, label=COL, features=COL+COL, without=COL+COL, categories=COL+COL, missing=skip, classes=N, "
-    "scale=standard, header=none, delimiter=C, decimal=comma, test=FILE, split=SHARE or split-seed=N";
+    "target=COL, label=COL, features=COL+COL, without=COL+COL, categories=COL+COL, missing=skip or mean, "
+    "classes=N, scale=standard, header=none, delimiter=C, decimal=comma, thousands=comma, test=FILE, "
+    "split=SHARE, fold=K/N, stratify=yes or split-seed=N";
 
 /// "csv:…" taken apart.
 struct Request {
@@ -46,9 +47,9 @@ Request parse(SourceSpec& spec) {
   if (scale != "none" && scale != "standard") spec.refuse("scale to be none or standard", scale);
   request.scales = scale == "standard";
   request.test = spec.take("test");
-  request.hold_out = HoldOut::take(spec);
+  request.hold_out = take_hold_out(spec);
   spec.finish(kSettings);
-  request.hold_out.check(spec, request.test.has_value());
+  check_hold_out(spec, request.hold_out, request.test.has_value());
   if (request.columns.targets.empty() && request.columns.label.empty())
     spec.refuse("what is to be learned, target=COL (numbers) or label=COL (classes)", "neither");
   return request;
@@ -83,6 +84,26 @@ void choose_features(const SourceSpec& spec, Request& request, const std::string
   check_different(spec, request.columns);
 }
 
+char take_thousands(SourceSpec& spec) {
+  const auto word = spec.take("thousands");
+  if (!word) return '\0';
+  for (const auto& [known, separator] : kThousands)
+    if (*word == known) return separator;
+  spec.refuse("thousands to be comma, point, space or apostrophe", *word);
+}
+
+/// What the fields of a table say about its columns, by the rows that are trained on: all where none are
+/// named.
+CsvScales scales_of(const CsvTable& table, const Request& request, std::span<const std::int64_t> rows = {}) {
+  CsvScales scales;
+  if (request.how.missing == CsvMissing::mean) scales.fill = table.means(rows);
+  if (!request.scales) return scales;
+  auto [x, y, none] = table.scales(rows);
+  scales.x = std::move(x);
+  scales.y = std::move(y);
+  return scales;
+}
+
 }  // namespace
 
 CsvReading take_csv_reading(SourceSpec& spec) {
@@ -95,10 +116,16 @@ CsvReading take_csv_reading(SourceSpec& spec) {
   how.has_header = header == "names";
   const std::string decimal = spec.take("decimal").value_or("point");
   if (decimal != "point" && decimal != "comma") spec.refuse("decimal to be point or comma", decimal);
-  how.decimal = decimal == "comma" ? ',' : '.';
+  how.numbers.decimal = decimal == "comma" ? ',' : '.';
+  how.numbers.thousands = take_thousands(spec);
+  if (how.numbers.thousands == how.numbers.decimal)
+    spec.refuse("thousands to be separated by something other than the fraction (decimal)", decimal);
   const std::string missing = spec.take("missing").value_or("stop");
-  if (missing != "stop" && missing != "skip") spec.refuse("missing to be stop or skip", missing);
-  how.missing = missing == "skip" ? CsvMissing::skip : CsvMissing::report;
+  if (missing != "stop" && missing != "skip" && missing != "mean")
+    spec.refuse("missing to be stop, skip or mean", missing);
+  how.missing = missing == "skip"   ? CsvMissing::skip
+                : missing == "mean" ? CsvMissing::mean
+                                    : CsvMissing::report;
   return how;
 }
 
@@ -117,13 +144,14 @@ Splits open_csv(std::string_view text, const std::filesystem::path& folder, Log*
   };
   const auto table = open(file);
   const std::int64_t classes = table->classes();
-  CsvScales scales;
   if (!request.test) {
-    const auto [share, seed] = request.hold_out;
-    if (request.scales) scales = table->scales(split_indices(table->rows(), share, seed).train);
-    return split_source(CsvTable::source(table, fmt::format("csv ({})", file), classes, scales), share, seed);
+    const HoldOut& how = request.hold_out;
+    const CsvScales scales =
+        scales_of(*table, request, split_indices(table->rows(), how, table->labels()).train);
+    return split_source(CsvTable::source(table, fmt::format("csv ({})", file), classes, scales), how,
+                        table->labels());
   }
-  if (request.scales) scales = table->scales();
+  const CsvScales scales = scales_of(*table, request);
   const std::string test = (folder / *request.test).string();
   request.columns = table->columns();
   request.how.classes = classes;
