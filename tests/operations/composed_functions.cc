@@ -7,7 +7,9 @@
 #include "runtime/autograd/ops/losses.h"
 #include "runtime/autograd/ops/masks.h"
 #include "runtime/autograd/ops/norms.h"
+#include "runtime/autograd/ops/patches.h"
 #include "runtime/autograd/ops/pooling.h"
+#include "runtime/autograd/ops/products.h"
 #include "runtime/autograd/ops/reductions.h"
 #include "runtime/autograd/ops/resampling.h"
 #include "tests/operations/operations.h"
@@ -116,6 +118,34 @@ Results pool3d_case(const Case& c) {
                                   kernel[2], stride[0], stride[1], stride[2], pad[0], pad[1], pad[2]}));
 }
 
+PatchGeometry patches_of(const Case& c) {
+  const Dims kernel = c.dims("kernel"), stride = c.dims("patch_stride", {1, 1}),
+             pad = c.dims("patch_padding", {0, 0}), dilation = c.dims("patch_dilation", {1, 1});
+  return {kernel[0], kernel[1], stride[0], stride[1], pad[0], pad[1], dilation[0], dilation[1]};
+}
+
+void add_patches(Table& table) {
+  table["unfold"] = {[](const Case& c) { return y(unfold(c.tensor("x"), patches_of(c))); }};
+  table["fold"] = {[](const Case& c) {
+    const Dims size = c.dims("size");
+    return y(fold(c.tensor("x"), size[0], size[1], patches_of(c)));
+  }};
+  table["grid_sample"] = {[](const Case& c) {
+    return y(grid_sample(c.tensor("x"), c.tensor("grid"),
+                         {.mode = c.flag("nearest") ? SampleMode::nearest : SampleMode::bilinear,
+                          .padding = c.flag("border") ? SamplePadding::border : SamplePadding::zeros,
+                          .align_corners = c.flag("align_corners")}));
+  }};
+  const auto product = [&table](const char* name, auto function) {
+    table[name] = {[function](const Case& c) {
+      return y(
+          function(c.tensor("x"), c.tensor("a"), c.tensor("b"), c.number("beta", 1), c.number("alpha", 1)));
+    }};
+  };
+  product("addmm", addmm);
+  product("baddbmm", baddbmm);
+}
+
 /// Windows, borders and groups of channels.
 void add_windows(Table& table) {
   table["group_norm"] = {[](const Case& c) {
@@ -149,6 +179,7 @@ void add_windows(Table& table) {
 
 void add_composed_functions(Table& table) {
   add_windows(table);
+  add_patches(table);
   add_operators(table);
   add_more_reductions(table);
   add_masks(table);

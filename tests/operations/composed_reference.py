@@ -62,7 +62,25 @@ def pad_mode(t, o):
     return F.pad(x, o["amounts"], mode)
 
 
+def patches(o):
+    return {"kernel_size": o["kernel"], "stride": o.get("patch_stride", 1), "padding": o.get("patch_padding", 0),
+            "dilation": o.get("patch_dilation", 1)}
+
+
+def grid_sample(t, o):
+    return F.grid_sample(t["x"], t["grid"], "nearest" if o.get("nearest") else "bilinear",
+                         "border" if o.get("border") else "zeros", o.get("align_corners", False))
+
+
+def product(function):
+    return one(lambda t, o: function(t["x"], t["a"], t["b"], beta=o.get("beta", 1), alpha=o.get("alpha", 1)))
+
+
 OPERATIONS = {
+    "unfold": one(lambda t, o: F.unfold(t["x"], **patches(o))),
+    "fold": one(lambda t, o: F.fold(t["x"], o["size"], **patches(o))),
+    "grid_sample": one(grid_sample),
+    "addmm": product(torch.addmm), "baddbmm": product(torch.baddbmm),
     "group_norm": one(lambda t, o: F.group_norm(t["x"], o["groups"], t["weight"], t["bias"], o.get("eps", 1e-5))),
     "instance_norm": one(lambda t, o: F.instance_norm(t["x"], weight=t["weight"], bias=t["bias"])),
     "pad_mode": one(pad_mode),
