@@ -1,16 +1,19 @@
 // All that a program needs that trains a network of its own, in one header: <dtrain/dtrain.h>. Link
-// dtrain::training. What it leaves out (layers that are divided among ranks, file formats, …) is included by
-// name.
+// dtrain::training, and dtrain::models for the built-in networks (make_network()). What it leaves out (layers
+// that are divided among ranks, file formats, …) is included by name.
 #pragma once
 
 #include "collectives/factory.h"
+#include "models/vision/network.h"
 #include "parallel/functional.h"
 #include "parallel/mesh.h"
 #include "parallel/sync/data_parallel.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/autograd/ops/losses.h"
 #include "runtime/autograd/ops/norms.h"
+#include "runtime/autograd/ops/patches.h"
 #include "runtime/autograd/ops/pooling.h"
+#include "runtime/autograd/ops/products.h"
 #include "runtime/autograd/ops/resampling.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/log.h"
@@ -34,8 +37,11 @@
 #include "runtime/optim/sgd.h"
 #include "runtime/optim/weight_average.h"
 #include "runtime/tensor/creation.h"
+#include "runtime/tensor/gpus.h"
 #include "runtime/tensor/print.h"
+#include "training/data_loader.h"
 #include "training/saving.h"
 #include "training/start/peers.h"
 #include "training/start/threads.h"
+#include "training/tensor_dataset.h"
 #include "training/train_main.h"

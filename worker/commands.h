@@ -32,6 +32,7 @@ ExitCode run_bench(const Invocation& invocation);
 ExitCode run_predict(const Invocation& invocation);
 ExitCode run_export(const Invocation& invocation);
 ExitCode run_convert(const Invocation& invocation);
+ExitCode run_show(const Invocation& invocation);
 ExitCode run_generate(const Invocation& invocation);
 ExitCode run_tokenize(const Invocation& invocation);
 ExitCode run_completion(const Invocation& invocation);

@@ -33,6 +33,7 @@ constexpr Command kCommands[] = {
     {"runs", "list runs and what came of them", run_runs},
     {"report", "plot one run, or compare several, in a self-contained HTML page", run_report},
     {"predict", "apply a trained network to samples in a file", run_predict, true},
+    {"show", "print a network, layer by layer", run_show},
     {"export", "write a trained network as ONNX or in Hugging Face's format", run_export},
     {"generate", "continue a text with a trained language model", run_generate, true},
     {"tokenize", "tokenize texts into shards, or train a tokenizer", run_tokenize},

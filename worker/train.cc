@@ -1,4 +1,6 @@
 // `dtrain train`: one worker of a job that learns one of the built-in tasks.
+#include <sstream>
+
 #include "models/tasks/built_in.h"
 #include "models/text/words.h"
 #include "training/train_main.h"
@@ -17,6 +19,7 @@ constexpr OptionSpec kTaskOptions[] = {
     {"tied", "What to train", "", "", "transformer: tie the weights of the token embedding and the output layer"},
     {"dropout", "What to train", "P", "0", "language models: dropout probability, after embeddings, attention and the feed-forward layer"},
     {"label-smoothing", "What to train", "P", "0", "classification: fraction of each target that is spread evenly over all classes"},
+    {"class-weights", "What to train", "W,W,…", "", "classification: how much samples of each class count in training, in the classes' order: 1,4.5,1; unset: all alike"},
     {"mixup", "What to train", "ALPHA", "0", "classification: mix each sample with the previous one in its batch; the weight is drawn from Beta(ALPHA, ALPHA), once per batch; 0: off"},
     {"cutmix", "What to train", "ALPHA", "0", "classification of images: paste a rectangle from the previous sample, of a size drawn from Beta(ALPHA, ALPHA); with --mixup, each batch uses one of the two; 0: off"},
     {"zero-init-residual", "What to train", "", "", "resnet18-imagenet to resnet152: the last batch norm of each block begins at 0, as in large-batch recipes"},
@@ -57,13 +60,31 @@ double alpha_of(const Options& options, const char* name) {
   options.refuse(name, "a number of at least 0 (0.2 or 1, say)");
 }
 
+std::vector<float> class_weights_of(const Options& options) {
+  std::vector<float> weights;
+  if (!options.has("class-weights")) return weights;
+  std::istringstream text(options.text("class-weights"));
+  for (std::string part; std::getline(text, part, ',');) {
+    const auto weight = parse_real(part);
+    if (!weight || !(*weight > 0 && *weight <= 1e6))
+      options.refuse("class-weights", "a number above 0 for each class, as in 1,4.5,1");
+    weights.push_back(static_cast<float>(*weight));
+  }
+  return weights;
+}
+
 /// What a classification of anything but texts knows.
 SoftTargets targets_of(const Options& options, std::string_view task, bool text) {
   SoftTargets targets{share_of(options, "label-smoothing"),
-                      {alpha_of(options, "mixup"), alpha_of(options, "cutmix")}};
+                      {alpha_of(options, "mixup"), alpha_of(options, "cutmix")},
+                      class_weights_of(options)};
   const auto refuse = [&](const char* name) {
     options.refuse(name, text ? "0 with a language model" : "0, or --task classification");
   };
+  if (!targets.class_weights.empty() && (text || task != "classification"))
+    options.refuse("class-weights", "only with --task classification, of anything but texts");
+  if (!targets.class_weights.empty() && targets.any())
+    options.refuse("class-weights", "nothing with --label-smoothing, --mixup or --cutmix");
   if (targets.any() && (text || task != "classification"))
     refuse(targets.smoothing > 0 ? "label-smoothing" : targets.mixing.mixup > 0 ? "mixup" : "cutmix");
   return targets;

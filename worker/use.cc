@@ -1,5 +1,5 @@
-// `dtrain predict`, `export` and `convert`: what any training program does with its runs, for the built-in
-// tasks.
+// `dtrain predict`, `export`, `convert` and `show`: what any training program does with its runs, for the
+// built-in tasks.
 #include "training/use/commands.h"
 #include "worker/commands.h"
 
@@ -20,6 +20,10 @@ ExitCode run_export(const Invocation& invocation) {
 
 ExitCode run_convert(const Invocation& invocation) {
   return convert_command(program(), invocation.arguments, invocation.environment);
+}
+
+ExitCode run_show(const Invocation& invocation) {
+  return show_command(program(), invocation.arguments, invocation.environment);
 }
 
 }  // namespace dtrain

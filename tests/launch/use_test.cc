@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "tests/support/json.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 #include "tests/unit/data/npy_files.h"
@@ -172,6 +173,117 @@ TEST_F(Use, PredictsFromATableOfTextsInItsOwnUnitsAndWords) {
   const RunResult exported = use({"export", at("run"), at("animals.onnx")});
   EXPECT_EQ(exported.exit_code, 0) << exported.err;
   EXPECT_THAT(content(at("animals.onnx")), HasSubstr("scale.deviation"));
+}
+
+TEST_F(Use, MissingValuesAreTheMeanThatTheRunBeganWith) {
+  std::string table = "size,rooms,price\n";
+  for (int i = 0; i < 40; ++i)
+    table += (i % 5 == 0 ? "" : std::to_string(i)) + "," + std::to_string(i % 4) + "," +
+             std::to_string(3 * i) + "\n";
+  write(at("houses.csv"), table);
+  const std::vector<std::string> options = {"--model",
+                                            "mlp",
+                                            "--task",
+                                            "regression",
+                                            "--dataset",
+                                            "csv:houses.csv,target=price,split=0.8,missing=mean",
+                                            "--data-dir",
+                                            at(""),
+                                            "--lr",
+                                            "0.00001",
+                                            "--global-batch-size",
+                                            "8"};
+  const auto train = [&](const char* steps) {
+    std::vector<std::string> all = options;
+    all.insert(all.end(), {"--max-steps", steps});
+    trained("run", all);
+  };
+  train("3");
+  const auto answers = [&](const std::string& rows) {
+    write(at("new.csv"), "size,rooms\n" + rows);
+    const RunResult result =
+        use({"predict", at("run"), "--input", at("new.csv"), "--output", at("out.csv"), "--overwrite"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return lines_of(content(at("out.csv")));
+  };
+  const double filled = Json::read(at("run/config.json")).at("fields").at(0).at("fill").at(0);
+  const std::string mean = std::to_string(filled);
+  const auto expect_mean = [&] {
+    const auto lines = answers(",2\n" + mean + ",2\n90,2\n");
+    ASSERT_EQ(lines.size(), 4U);
+    EXPECT_NEAR(std::stod(lines[1]), std::stod(lines[2]), 1e-4);
+    EXPECT_GT(std::abs(std::stod(lines[1]) - std::stod(lines[3])), 1e-2);
+  };
+  expect_mean();
+  // Rows that come later, of another size, move no mean of a run that is there.
+  for (int i = 0; i < 40; ++i) table += "90,1,1\n";
+  write(at("houses.csv"), table);
+  train("5");
+  expect_mean();
+  const RunResult evaluated = use({"eval", at("run"), "--data-dir", at("")});
+  EXPECT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  const RunResult exported = use({"export", at("run"), at("houses.onnx")});
+  EXPECT_EQ(exported.exit_code, 0) << exported.err;
+  EXPECT_THAT(content(at("houses.onnx")), HasSubstr("fill.fill"));
+}
+
+TEST_F(Use, ShowsANetworkOfARunOrOfOptions) {
+  trained_lenet("run");
+  const RunResult of_run = use({"show", at("run"), "--parameters"});
+  ASSERT_EQ(of_run.exit_code, 0) << of_run.err;
+  EXPECT_THAT(of_run.out, HasSubstr("(conv1): Conv2d("));
+  EXPECT_THAT(of_run.out, HasSubstr("  conv1.weight  float32 [20, 1, "));
+  const RunResult of_options = use({"show", "--model", "lenet", "--dataset", "synthetic:1x28x28,10,64"});
+  ASSERT_EQ(of_options.exit_code, 0) << of_options.err;
+  EXPECT_THAT(of_options.out, testing::Not(HasSubstr("conv1.weight")));
+  EXPECT_THAT(of_options.out, HasSubstr(" parameters, 0."));
+  EXPECT_THAT(of_options.out, HasSubstr("samples: image float32 [1, 28, 28], label int64 []\n"));
+  EXPECT_TRUE(of_run.out.starts_with(of_options.out.substr(0, of_options.out.find("\n\n"))));
+  EXPECT_EQ(use({"show", at("none")}).exit_code, 2);
+  EXPECT_EQ(use({"show", "--model", "lnet"}).exit_code, 2);
+}
+
+// Of 60 samples 6 are of class 1. Where class 1 counts nine times, one of 4 workers has none or all of them.
+TEST_F(Use, ClassWeightsAreTheMeanOverAllWorkers) {
+  std::string table = "a,b,k\n";
+  for (int i = 0; i < 60; ++i)
+    table += std::to_string(i % 7) + "," + std::to_string(i % 5) + "," + (i % 10 == 3 ? "1" : "0") + "\n";
+  write(at("rare.csv"), table);
+  const auto loss_of = [&](const std::string& name, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {
+        "--model",     "linear", "--dataset",           "csv:rare.csv,label=k,split=0.8",
+        "--data-dir",  at(""),   "--max-steps",         "6",
+        "--lr",        "0.1",    "--global-batch-size", "16",
+        "--log-every", "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    trained(name, arguments);
+    std::vector<double> losses;
+    for (const std::string& line : lines_of(content(at(name + "/metrics.jsonl")))) {
+      const Json record = Json::parse(line);
+      if (record.contains("loss") && !record.contains("test_loss") && record.contains("lr"))
+        losses.push_back(record.at("loss").get<double>());
+    }
+    return losses;
+  };
+  const auto plain = loss_of("plain", {}), even = loss_of("even", {"--class-weights", "2,2"}),
+             alone = loss_of("alone", {"--class-weights", "1,9"}),
+             shared = loss_of("shared", {"--class-weights", "1,9", "--thread-workers", "4"});
+  ASSERT_EQ(plain.size(), 6U);
+  ASSERT_EQ(shared.size(), 6U);
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    EXPECT_NEAR(even[i], plain[i], 1e-5);
+    EXPECT_NEAR(shared[i], alone[i], 1e-5);
+    EXPECT_GT(std::abs(alone[i] - plain[i]), 1e-3);
+  }
+  const RunResult few =
+      train({.start = Start::alone,
+             .launcher_arguments = {},
+             .arguments = {"--model", "linear", "--dataset", "csv:rare.csv,label=k,split=0.8", "--data-dir",
+                           at(""), "--class-weights", "1,2,3"},
+             .run_dir = at("few"),
+             .options = limited_to(std::chrono::seconds(60))});
+  EXPECT_EQ(few.exit_code, 2);
+  EXPECT_THAT(few.err, HasSubstr("a weight for each of 2 classes, got 3"));
 }
 
 std::string houses(bool turned) {

@@ -80,6 +80,19 @@ std::vector<std::string> read_patterns(const Options& options) {
   return patterns;
 }
 
+WeightInit read_init(const Options& options, const TrainConfig& config) {
+  WeightInit init = parse_weight_init(options.text("init"));
+  if (!init)
+    options.refuse(
+        "init",
+        "normal:STD, uniform:BOUND, xavier-uniform, xavier-normal, kaiming-uniform or kaiming-normal");
+  if (!config.init_from.empty() && !config.init_partial)
+    options.refuse("init",
+                   "nothing with --init-from, whose weights would replace them (--init-partial: those it "
+                   "has)");
+  return init;
+}
+
 /// The options that a checkpoint must agree on, each value in one spelling.
 std::map<std::string, std::string> identity_of(const Options& options) {
   std::map<std::string, std::string> settings;
@@ -109,6 +122,7 @@ TrainConfig make_train_config(const Options& options, std::string_view model, st
   config.settings = identity_of(options);
   if (!config.device.starts_with("cuda:")) options.choice("device", {"auto", "cpu", "cuda"});
   config.autotune = options.text("autotune") == "on";
+  if (options.has("init")) config.init = read_init(options, config);
   if (options.has("freeze")) config.freeze = read_patterns(options);
   config.epochs = config.max_steps ? kNoLimit : kEpochs;
   options.read("epochs", config.epochs);

@@ -13,6 +13,7 @@
 #include "runtime/optim/lr_schedule.h"
 #include "training/options/optimizer_config.h"
 #include "training/options/train_flags.h"
+#include "training/options/weight_init.h"
 
 namespace dtrain {
 
@@ -49,15 +50,17 @@ struct TrainConfig : TrainFlags {
   std::string model;                            ///< what is learned: the task's name
   std::map<std::string, std::string> settings;  ///< options with Agreement::identity, and the program's own
   std::int64_t epochs = 0;                      ///< INT64_MAX when only max_steps limits the run
-  std::vector<std::string> freeze;              ///< patterns of the names of frozen parameters
-  std::vector<std::string> devices;             ///< of a worker that computes on several; empty: on `device`
-  bool update_on_host = false;  ///< where parameters of several devices live: not on the first of them
-  bool placed = false;          ///< parts of the network are on different ones of `devices`
-  std::vector<Place> places;    ///< where; empty: where a proposal puts them
-  int device_stages = 0;        ///< of a pipeline over `devices`, one each; 0: none
-  bool autotune = true;         ///< DeviceOptions::autotune
-  int shard_group = 0;          ///< workers that have a part each; 0: all; see kShardNode
-  std::vector<MeshAxis> mesh;   ///< axes dp, pp, tp, their product the workers; empty: dp alone
+  std::string use;                   ///< what the end of a run proposes, with RUN in it; empty: nothing
+  WeightInit init;                   ///< of the weights; empty: each layer's own
+  std::vector<std::string> freeze;   ///< patterns of the names of frozen parameters
+  std::vector<std::string> devices;  ///< of a worker that computes on several; empty: on `device`
+  bool update_on_host = false;       ///< where parameters of several devices live: not on the first of them
+  bool placed = false;               ///< parts of the network are on different ones of `devices`
+  std::vector<Place> places;         ///< where; empty: where a proposal puts them
+  int device_stages = 0;             ///< of a pipeline over `devices`, one each; 0: none
+  bool autotune = true;              ///< DeviceOptions::autotune
+  int shard_group = 0;               ///< workers that have a part each; 0: all; see kShardNode
+  std::vector<MeshAxis> mesh;        ///< axes dp, pp, tp, their product the workers; empty: dp alone
   TaskTraits task;
   BatchPlan batch;
   OptimizerConfig optimizer;

@@ -31,6 +31,18 @@ std::string told(const TrainConfig& config, const std::vector<std::string>& kept
                      some_of(kept));
 }
 
+/// --init, before anything is loaded. What it did, for people.
+std::string draw_weights(const TrainConfig& config, Module& network, Generator& generator) {
+  if (!config.init) return "";
+  const int count = initialize_weights(network, config.init, generator);
+  if (count > 0) return fmt::format("--init: {} parameter{} drawn", count, count == 1 ? "" : "s");
+  throw UsageError(
+      fmt::format("--init: expected a model with parameters of two and more dimensions, got {}, which has "
+                  "none; leave the "
+                  "option out",
+                  config.model));
+}
+
 // What a checkpoint has, if the run resumes from one, comes later and wins.
 std::string load_published_weights(const TrainConfig& config, const PublishedFormat& format,
                                    Module& network) {
@@ -171,10 +183,11 @@ InitialNetwork make_initial_network(const TrainConfig& config, const Task& task,
   Generator generator(config.seed);
   InitialNetwork made;
   made.network = task.build(fields, generator, device);
+  const std::string drawn = draw_weights(config, *made.network, generator);
   made.generator_state = generator.state();
   const std::string kept = load_initial_weights(config, task, fields, *made.network, log);
-  for (std::string note :
-       {freeze_parameters(config, *made.network), name_groups(config, task, *made.network, made.own), kept}) {
+  for (std::string note : {freeze_parameters(config, *made.network),
+                           name_groups(config, task, *made.network, made.own), kept, drawn}) {
     if (!note.empty()) made.notes.push_back(std::move(note));
   }
   made.parameters = made.trained = made.network->parameter_count();

@@ -6,8 +6,10 @@
 namespace dtrain {
 namespace {
 
-constexpr UseCommand kCommands[] = {
-    {"predict", predict_command}, {"export", export_command}, {"convert", convert_command}};
+constexpr UseCommand kCommands[] = {{"predict", predict_command},
+                                    {"export", export_command},
+                                    {"convert", convert_command},
+                                    {"show", show_command}};
 
 }  // namespace
 

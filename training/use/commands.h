@@ -1,5 +1,5 @@
-// What a training program does with its runs, in addition to training: `dtrain predict`, `export` and
-// `convert`, and the same of a program of somebody's own.
+// What a training program does with its runs, in addition to training: `dtrain predict`, `export`, `convert`
+// and `show`, and the same of a program of somebody's own.
 #pragma once
 
 #include <string>
@@ -18,6 +18,8 @@ ExitCode export_command(const TrainProgram& program, const std::vector<std::stri
                         const Environment& environment);
 ExitCode convert_command(const TrainProgram& program, const std::vector<std::string>& arguments,
                          const Environment& environment);
+ExitCode show_command(const TrainProgram& program, const std::vector<std::string>& arguments,
+                      const Environment& environment);
 
 /// A command by its name, as above.
 struct UseCommand {

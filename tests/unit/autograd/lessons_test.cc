@@ -2,6 +2,8 @@
 // from the one header and has PyTorch's value. Rows of what repr() would show are written as text.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "dtrain.h"
 
 namespace dtrain {
@@ -242,6 +244,32 @@ TEST(Lessons, ChooseADevice) {
   }
   EXPECT_EQ(ones({2}).shared_device(), default_device());
   EXPECT_EQ(Tensor({1.0}, other).shared_device(), other);
+  const auto devices = try_all_gpus();
+  ASSERT_EQ(static_cast<int>(devices.size()), std::max(device_count(), 1));
+  EXPECT_EQ(devices[0]->type() == DeviceType::cpu, device_count() == 0);
+  EXPECT_EQ(try_gpu(1000)->type(), DeviceType::cpu);
+  EXPECT_THROW(try_gpu(-1), UsageError);
+}
+
+TEST(Lessons, FindTheBuiltInNetworks) {  // declared by the one header; dtrain::models has them
+  EXPECT_EQ((NetworkInput{.channels = 3, .classes = 7}.classes), 7);
+}
+
+TEST(Lessons, LoadTensors) {
+  const Tensor x = arange(10).to(DType::f32).reshape({5, 2}), y({0, 2, 1, 0, 2});
+  const auto pairs = tensor_dataset({{"x", x}, {"label", y}});
+  EXPECT_EQ(pairs->size(), 5);
+  EXPECT_EQ(describe(pairs->fields()), "x float32 [2], label int64 []");
+  EXPECT_EQ(pairs->fields()[1].values, 3);
+  DataLoader batches(pairs, {.batch_size = 2});
+  std::string seen;
+  for (const BatchTensors& batch : batches) seen += shown(batch["x"]) + shown(batch["label"]) + " ";
+  EXPECT_EQ(seen, "[[0., 1.], [2., 3.]][0, 2] [[4., 5.], [6., 7.]][1, 0] [[8., 9.]][2] ");
+  EXPECT_EQ(batches.size(), 3);
+  EXPECT_EQ(tensor_dataset({{"t", x.T()}})->size(), 2) << "views are read as they are";
+  EXPECT_THROW(tensor_dataset({}), UsageError);
+  EXPECT_THROW(tensor_dataset({{"x", x}, {"y", arange(4)}}), UsageError);
+  EXPECT_THROW(tensor_dataset({{"label", Tensor({-1, 0})}}), UsageError);
 }
 
 }  // namespace

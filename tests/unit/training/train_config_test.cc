@@ -6,6 +6,7 @@
 
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
+#include "runtime/nn/init.h"
 
 namespace dtrain {
 namespace {
@@ -34,6 +35,38 @@ TEST(TrainConfig, GlobalBatchIsSharedOverWorkersAndPasses) {
   EXPECT_THROW(config({"--global-batch-size=97", "--accumulate=2"}, 3), UsageError);
   EXPECT_THROW(config({"--global-batch-size=2"}, 3), UsageError);
   EXPECT_THROW(config({"--global-batch-size=96", "--batch-size=32"}), UsageError);
+}
+
+TEST(TrainConfig, InitialWeightsAreDrawnAsTorchNnInitDoes) {
+  const auto device = make_device("cpu");
+  const auto drawn = [&](const std::string& how) {
+    const WeightInit init = config({"--init", how}).init;
+    Generator generator(5);
+    Tensor weight = Tensor::zeros({20, 30}, device);
+    init(weight, generator);
+    return weight.to_vector<float>();
+  };
+  const auto expected = [&](const auto& write) {
+    Generator generator(5);
+    Tensor weight = Tensor::zeros({20, 30}, device);
+    write(weight, generator);
+    return weight.to_vector<float>();
+  };
+  EXPECT_EQ(drawn("normal:0.01"), expected([](Tensor& w, Generator& g) { init::normal_(w, 0, 0.01, g); }));
+  EXPECT_EQ(drawn("uniform:0.5"), expected([](Tensor& w, Generator& g) { init::uniform_(w, -0.5, 0.5, g); }));
+  EXPECT_EQ(drawn("xavier-uniform"),
+            expected([](Tensor& w, Generator& g) { init::xavier_uniform_(w, 1, g); }));
+  EXPECT_EQ(drawn("xavier-normal"), expected([](Tensor& w, Generator& g) { init::xavier_normal_(w, 1, g); }));
+  EXPECT_EQ(drawn("kaiming-uniform"),
+            expected([](Tensor& w, Generator& g) { init::kaiming_uniform_(w, {}, g); }));
+  EXPECT_EQ(drawn("kaiming-normal"),
+            expected([](Tensor& w, Generator& g) { init::kaiming_normal_(w, {}, g); }));
+  for (const char* how :
+       {"normal", "normal:", "normal:-1", "normal:inf", "normal:x", "xavier", "xavier-uniform:1", ""})
+    EXPECT_THROW(config({"--init", how}), UsageError) << how;
+  EXPECT_THROW(config({"--init=normal:0.01", "--init-from=w.safetensors"}), UsageError);
+  EXPECT_TRUE(config({"--init=normal:0.01", "--init-from=w.safetensors", "--init-partial"}).init);
+  EXPECT_FALSE(config({}).init);
 }
 
 TEST(TrainConfig, LearningRateScalesWithTheBatch) {

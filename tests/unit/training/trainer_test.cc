@@ -14,6 +14,7 @@
 #include "runtime/autograd/ops/losses.h"
 #include "runtime/metrics/report/pictures.h"
 #include "runtime/metrics/run_directory.h"
+#include "runtime/nn/init.h"
 #include "runtime/nn/layers.h"
 #include "runtime/nn/trainable.h"
 #include "runtime/optim/sgd.h"
@@ -21,6 +22,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 #include "training/options/train_flags.h"
+#include "training/saving.h"
 #include "training/task_traits.h"
 
 namespace dtrain {
@@ -90,6 +92,26 @@ TEST_F(TrainerTest, SavesAndResumesBuffersThatAreMeantToBeInfinite) {
     const auto saved = CheckpointStore(folder_ / "run" / "checkpoints", 0, log_).latest();
     ASSERT_TRUE(saved);
     EXPECT_EQ(std::to_string(saved->state.step), steps);
+  }
+}
+
+// Matrices, in the order of the network, behind the draws that made it; biases keep theirs.
+TEST_F(TrainerTest, DrawsOtherInitialWeights) {
+  const Classification task("mlp");
+  EXPECT_EQ(train(task, {"--dataset", "synthetic:1x6x6,10,64", "--max-steps", "0", "--init", "uniform:0.25",
+                         "--checkpoint-at-start"}),
+            ExitCode::ok);
+  Generator generator(0), other(0);
+  const auto device = make_device("cpu");
+  const Splits splits = task.open({.dataset = "synthetic:1x6x6,10,64", .data_dir = ""});
+  const auto expected = task.build(splits.train->fields(), generator, device);
+  const auto plain = task.build(splits.train->fields(), other, device);
+  for (const auto& [name, parameter] : expected->named_parameters())
+    if (parameter.rank() == 2) init::uniform_(parameter, -0.25, 0.25, generator);
+  load_weights(*plain, folder_ / "run" / "checkpoints" / "step-00000000" / "model.safetensors");
+  for (std::size_t i = 0; i < expected->named_parameters().size(); ++i) {
+    const auto& [name, parameter] = expected->named_parameters()[i];
+    EXPECT_EQ(plain->named_parameters()[i].second.to_vector<float>(), parameter.to_vector<float>()) << name;
   }
 }
 
