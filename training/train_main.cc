@@ -35,6 +35,16 @@ struct Assignment {
   TrainConfig config;
 };
 
+/// What a trained network is used with: "predict: dtrain predict RUN --input FILE".
+std::string next_command(const TrainProgram& program, const Task& task) {
+  constexpr std::string_view kTrain = " train";
+  const std::string_view name = program.name;
+  const bool ours = name.ends_with(kTrain);
+  if (ours && task.shows()) return "generate: dtrain generate RUN --prompt TEXT";  // a language model
+  return fmt::format("predict: {} predict RUN --input FILE",
+                     ours ? name.substr(0, name.size() - kTrain.size()) : name);
+}
+
 Assignment find_assignment(const TrainProgram& program, const Options& options,
                            const Environment& environment) {
   Assignment found;
@@ -44,6 +54,7 @@ Assignment find_assignment(const TrainProgram& program, const Options& options,
   found.task = program.make_task(options);
   found.config = make_train_config(options, found.task->name(), worker_count(options, found.role),
                                    traits_of(*found.task));
+  found.config.use = next_command(program, *found.task);
   for (const OptionSpec& spec : program.options) {
     const std::string name(spec.name);
     if (options.has(name)) found.config.settings[name] = options.text(name);

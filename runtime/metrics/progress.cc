@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -72,12 +73,41 @@ void write_ignoring_failure(int fd, const std::string& text) {
   [[maybe_unused]] const auto written = ::write(fd, text.data(), text.size());
 }
 
+std::size_t columns_of(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }));
+}
+
 int terminal_width(int fd) {
   winsize size{};
   return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
 }  // namespace
+
+std::string wrap_words(const std::string& text, int width) {
+  constexpr std::size_t kIndent = 2;
+  std::string wrapped;
+  std::size_t begin = 0, column = 0;  // of the line's first word, and of the next one, its space included
+  for (std::size_t at = 0; at < text.size();) {
+    if (text[at] == '\n') {
+      wrapped += text[at++];
+      begin = column = 0;
+      continue;
+    }
+    const std::size_t end = std::min(text.find_first_of(" \n", at + 1), text.size());
+    const std::string_view word = std::string_view(text).substr(at, end - at);  // with the space before it
+    const std::size_t length = columns_of(word);
+    const bool breaks =
+        width > 0 && word[0] == ' ' && column > begin && column + length > static_cast<std::size_t>(width);
+    if (breaks) wrapped.append(1, '\n').append(kIndent, ' ');
+    wrapped += breaks ? word.substr(1) : word;
+    if (breaks) begin = kIndent;
+    column = breaks ? kIndent + length - 1 : column + length;
+    at = end;
+  }
+  return wrapped;
+}
 
 std::string format_duration(Duration duration) {
   const std::int64_t seconds =
@@ -160,11 +190,10 @@ void ProgressLine::estimate() {
 void ProgressLine::show() {
   estimate();
   if (options_.terminal) {
-    const int width = options_.width ? options_.width() : 80;
     // One column less: a full line would make some terminals wrap.
     write_ignoring_failure(
         fd_, fmt::format("{}{}", kClearLine,
-                         format_progress(last_, std::max(width - 1, 1), true, options_.colour)));
+                         format_progress(last_, std::max(width() - 1, 1), true, options_.colour)));
     drawn_ = true;
   } else {
     write_ignoring_failure(fd_, format_progress(last_, 0, false, false) + "\n");
@@ -174,11 +203,14 @@ void ProgressLine::show() {
 }
 
 void ProgressLine::message(const std::string& text) {
-  write_ignoring_failure(fd_, fmt::format("{}{}\n", drawn_ ? kClearLine : "", text));
+  write_ignoring_failure(fd_, fmt::format("{}{}\n", drawn_ ? kClearLine : "",
+                                          options_.terminal ? wrap_words(text, width()) : text));
   if (drawn_) show();
 }
 
-void ProgressLine::result(const std::string& text) {
+void ProgressLine::result(const std::string& full, const std::string& shorter) {
+  const bool fits = !options_.terminal || columns_of(full) <= static_cast<std::size_t>(std::max(width(), 0));
+  const std::string& text = fits || shorter.empty() ? full : shorter;
   const TimePoint now = clock_->now();
   const Duration most = options_.results_at_once * options_.result_every;
   results_allowed_ = result_at_ ? std::min(results_allowed_ + (now - *result_at_), most) : most;

@@ -33,6 +33,10 @@ struct Progress {
 /// Pure.
 std::string format_progress(const Progress& progress, int width, bool bar, bool colour);
 
+/// Lines of at most `width` columns: longer ones are broken at spaces, and continue behind two more. A word
+/// that is longer, as a path is, stays whole. UTF-8, a character a column; 0: no limit.
+std::string wrap_words(const std::string& text, int width);
+
 /// "1 h 02 min", "3 min 20 s", "12 s".
 std::string format_duration(Duration duration);
 /// "61.5 MiB".
@@ -63,11 +67,13 @@ class ProgressLine {
   /// Shows `progress` when it is time to (the first call, then every redraw_every or print_every); fills in
   /// time_left from the pace so far when it is empty and total_steps is known.
   void update(const Progress& progress);
-  /// Prints a line of its own above the progress line (a saved checkpoint).
+  /// Prints a line of its own above the progress line (a saved checkpoint), on a terminal as wrap_words() has
+  /// it.
   void message(const std::string& text);
   /// The same for what may come many times a second (evaluations of a small network): after results_at_once
   /// of them one is printed each result_every, and the last one at finish(). What is left out is counted.
-  void result(const std::string& text);
+  /// On a terminal that is too narrow for `text` stands `shorter`, unless it is empty.
+  void result(const std::string& text, const std::string& shorter = {});
   /// Shows the last progress if it was not, and leaves the line. The destructor does it too.
   void finish();
 
@@ -75,6 +81,7 @@ class ProgressLine {
   void show();
   void estimate();
   void print_result(const std::string& text);
+  int width() const { return options_.width ? options_.width() : 80; }
 
   int fd_;
   ProgressOptions options_;

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+
+#include "runtime/metrics/progress.h"
 
 namespace dtrain {
 
@@ -17,6 +20,12 @@ std::string format_count(std::int64_t count) {
   return text;
 }
 
+std::string format_seconds(double seconds) {
+  if (seconds >= 59.95)
+    return format_duration(std::chrono::round<Duration>(std::chrono::duration<double>(seconds)));
+  return fmt::format("{:.{}f} s", seconds, seconds < 9.995 ? 2 : 1);
+}
+
 std::string text_of(const RunIntroduction& run) {
   std::string network = run.model;
   if (run.parameters > 0) network += fmt::format(": {} parameters", format_count(run.parameters));
@@ -28,7 +37,7 @@ std::string text_of(const RunIntroduction& run) {
                                     ? "the program's own optimizer"
                                     : fmt::format("{}, learning rate {:g}", run.optimizer, run.lr);
   return fmt::format(
-      "{}\n{}: {} samples to train on, {} to test on\n{}; {} steps of {} samples in an epoch; {}\nfiles: {}",
+      "{}\n{}: {} samples to train on, {} to test on\n{}\n{} steps of {} samples in an epoch; {}\nfiles: {}",
       network, run.data, format_count(run.train_samples), format_count(run.test_samples), workers,
       format_count(run.steps_per_epoch), format_count(run.global_batch), optimizer, run.folder.string());
 }

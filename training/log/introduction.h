@@ -13,6 +13,8 @@ namespace dtrain {
 
 /// "60,000".
 std::string format_count(std::int64_t count);
+/// "0.93 s", "12.3 s", from a minute on "3 min 20 s".
+std::string format_seconds(double seconds);
 
 struct RunIntroduction {
   std::string model;

@@ -267,22 +267,24 @@ void RunLogger::post_phases(std::int64_t step, const PhaseComparison& found) {
 }
 
 // At the end of an epoch and in the middle of one alike: the epoch the last step belonged to.
-// "epoch 3: loss 0.5211, test accuracy 0.8122, test loss 0.5027, 6.9 s, 8,696 samples/s", as far as that is
-// known: `tests` may be empty, and an evaluation may come without an end of an epoch before it.
-std::string RunLogger::epoch_line(std::int64_t epoch, const std::string& tests) {
+// "epoch 3: loss 0.5211, test accuracy 0.8122, test loss 0.5027, 6.90 s, 8,696 samples/s", as far as that is
+// known: `tests` may be empty, and an evaluation may come without an end of an epoch before it. The shorter
+// line ends in "8,696/s".
+std::pair<std::string, std::string> RunLogger::epoch_line(std::int64_t epoch, const std::string& tests) {
+  std::string rate;
   std::vector<std::string> parts;
   if (ended_)
     parts.push_back(fmt::format("loss {:.4f}", ended_->losses / static_cast<double>(ended_->steps)));
   if (!tests.empty()) parts.push_back(tests);
   if (ended_) {
-    const double rate = static_cast<double>(ended_->samples) / std::max(ended_->seconds, 1e-9);
-    parts.push_back(fmt::format("{:.3g} s", ended_->seconds));
-    parts.push_back(cost_
-                        ? format_count(std::llround(rate * static_cast<double>(cost_->tokens))) + " tokens/s"
-                        : format_count(std::llround(rate)) + " samples/s");
+    const auto units = static_cast<double>(cost_ ? ended_->samples * cost_->tokens : ended_->samples);
+    parts.push_back(format_seconds(ended_->seconds));
+    rate = fmt::format(", {}", format_count(std::llround(units / std::max(ended_->seconds, 1e-9))));
   }
+  const char* const unit = rate.empty() ? "" : cost_ ? " tokens/s" : " samples/s";
   ended_.reset();
-  return fmt::format("epoch {}: {}", epoch + 1, fmt::join(parts, ", "));
+  const std::string line = fmt::format("epoch {}: {}{}", epoch + 1, fmt::join(parts, ", "), rate);
+  return {fmt::format("{}{}", line, unit), fmt::format("{}{}", line, rate.empty() ? "" : "/s")};
 }
 
 void RunLogger::evaluation(const Evaluation& evaluation, const Task& task, const RunProgress& at) {
@@ -327,8 +329,8 @@ void RunLogger::post_evaluation(const Evaluation& evaluation, const RunProgress&
   post_result(epoch_line(record.epoch, found));
 }
 
-void RunLogger::post_result(const std::string& text) {
-  post([sinks = sinks_.get(), text] { sinks->progress.result(text); });
+void RunLogger::post_result(const std::pair<std::string, std::string>& texts) {
+  post([sinks = sinks_.get(), texts] { sinks->progress.result(texts.first, texts.second); });
 }
 
 // A picture that cannot be read is no reason to stop: the evaluation's numbers are recorded.
@@ -426,8 +428,11 @@ void RunLogger::finish(const std::string& status, const RunProgress& at) {
     sinks->run.write_summary(summary_json(summary));
     write_report(sinks->run);
   });
-  post([sinks = sinks_.get(), text] {
-    sinks->progress.message(fmt::format("{}\nreport: {}", text, sinks->run.report().string()));
+  std::string use = status == "finished" ? context_.config.use : "";
+  if (const std::size_t place = use.find("RUN"); place != std::string::npos)
+    use.replace(place, 3, sinks_->run.path().string()).insert(0, 1, '\n');
+  post([sinks = sinks_.get(), text, use] {
+    sinks->progress.message(fmt::format("{}\nreport: {}{}", text, sinks->run.report().string(), use));
   });
 }
 

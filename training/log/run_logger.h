@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "runtime/base/files/background_writer.h"
 #include "runtime/base/files/worker_status.h"
@@ -126,8 +127,9 @@ class RunLogger {
   void tell_status(const StepRecord& record, const RunProgress& at);
   void dump_batch(std::int64_t step, double loss, std::optional<double> median, const RunProgress& at);
   void end_epoch(const StepRecord& last, TimePoint now);
-  std::string epoch_line(std::int64_t epoch, const std::string& tests);
-  void post_result(const std::string& text);
+  /// The line, and a shorter one for narrow terminals.
+  std::pair<std::string, std::string> epoch_line(std::int64_t epoch, const std::string& tests);
+  void post_result(const std::pair<std::string, std::string>& texts);
   MemoryUse memory_use() const;
   std::optional<ModelSpeed> speed(const RunProgress& at, double samples_per_second) const;
   RunSummary summarize(const std::string& status, const RunProgress& at) const;

@@ -168,6 +168,34 @@ TEST_F(ProgressLineTest, ResultsThatComeManyTimesASecondAreNoFlood) {
       << "three at once, then a second apart, and the last";
 }
 
+TEST(WrapWords, BreaksLinesAtSpaces) {
+  EXPECT_EQ(wrap_words("one two three", 7), "one two\n  three");
+  EXPECT_EQ(wrap_words("one two three", 6), "one\n  two\n  three");
+  EXPECT_EQ(wrap_words("one two three", 0), "one two three");
+  EXPECT_EQ(wrap_words("a b\nc d e\n", 3), "a b\nc d\n  e\n") << "lines of its own";
+  EXPECT_EQ(wrap_words("in /a/path/that/is/long", 8), "in\n  /a/path/that/is/long") << "a word stays whole";
+  EXPECT_EQ(wrap_words("/a/path/that/is/long", 8), "/a/path/that/is/long");
+  EXPECT_EQ(wrap_words("×× ××", 5), "×× ××") << "characters, not bytes";
+  EXPECT_EQ(wrap_words("", 5), "");
+}
+
+TEST_F(ProgressLineTest, MessagesKeepToTheTerminalsWidth) {
+  const std::string text = "epoch 1: loss 1.5429, 10,672 samples/s",
+                    shorter = "epoch 1: loss 1.5429, 10,672/s";
+  for (const auto& [width, expected] :
+       {std::pair{38, text}, {37, shorter}, {25, "epoch 1: loss 1.5429,\n  10,672/s"}}) {
+    ProgressOptions options;
+    options.terminal = true;
+    options.width = [width = width] { return width; };
+    const std::size_t before = written().size();
+    ProgressLine(fd_.get(), options, clock_).result(text, shorter);
+    EXPECT_EQ(written().substr(before), expected + "\n") << width;
+  }
+  const std::size_t before = written().size();
+  ProgressLine(fd_.get(), ProgressOptions{}, clock_).result(text, shorter);
+  EXPECT_EQ(written().substr(before), text + "\n") << "a file has no width";
+}
+
 TEST_F(ProgressLineTest, EachOfAHundredResultsIsPrintedHoweverFastTheyCome) {
   {
     ProgressLine line(fd_.get(), ProgressOptions{}, clock_);

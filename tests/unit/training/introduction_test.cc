@@ -39,13 +39,18 @@ TEST(RunIntroduction, SaysWhatIsTrainedOnWhatByWhomAndWhere) {
   EXPECT_EQ(text_of(lenet()),
             "lenet: 61,706 parameters\n"
             "fashion-mnist: 60,000 samples to train on, 10,000 to test on\n"
-            "2 workers on cpu, backend tcp; 235 steps of 256 samples in an epoch; sgd, learning rate 0.2\n"
+            "2 workers on cpu, backend tcp\n"
+            "235 steps of 256 samples in an epoch; sgd, learning rate 0.2\n"
             "files: runs/mine");
 }
 
 TEST(RunIntroduction, SaysWhenTheOptimizerIsTheProgramsOwn) {
   RunIntroduction run = lenet();
   run.optimizer.clear();
+  EXPECT_EQ(format_seconds(0.9254), "0.93 s");
+  EXPECT_EQ(format_seconds(9.996), "10.0 s");
+  EXPECT_EQ(format_seconds(59.96), "1 min 00 s");
+  EXPECT_EQ(format_seconds(1234), "20 min 34 s");
   EXPECT_NE(text_of(run).find("in an epoch; the program's own optimizer\nfiles: "), std::string::npos);
 }
 
@@ -55,7 +60,7 @@ TEST(RunIntroduction, SaysWhatIsFrozenAndLeavesOutWhatOneWorkerHasNot) {
   run.workers = 1;
   const std::string text = text_of(run);
   EXPECT_NE(text.find("lenet: 61,706 parameters, 850 of them trained\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("\n1 worker on cpu; 235"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n1 worker on cpu\n235"), std::string::npos) << text;
 }
 
 TEST(BestEvaluation, IsTheFirstOfTheBest) {
