@@ -268,15 +268,17 @@ void PictureShards::read(std::size_t shard, std::int64_t offset, std::span<std::
 
 EncodedPicture PictureShards::read(const Place& place, std::vector<std::uint8_t>& memory) const {
   const auto shard = static_cast<std::size_t>(place.shard);
-  const auto pieces = std::ranges::equal_range(
-      list_.pieces, std::pair<std::int64_t, std::int64_t>(place.shard, place.offset), {}, key_of);
-  if (pieces.empty()) {
+  const std::pair<std::int64_t, std::int64_t> key(place.shard, place.offset);
+  auto piece_of = std::ranges::lower_bound(list_.pieces, key, {}, key_of);
+  const auto is_of_it = [&] { return piece_of != list_.pieces.end() && key_of(*piece_of) == key; };
+  if (!is_of_it()) {
     memory.resize(static_cast<std::size_t>(place.bytes));
     read(shard, place.offset, memory);
     return {memory, shards_[shard], place.offset};
   }
   memory.assign(static_cast<std::size_t>(place.bytes), 0);
-  for (const auto& [unused, member, piece] : pieces) {
+  for (; is_of_it(); ++piece_of) {
+    const TarPiece& piece = piece_of->piece;
     read(
         shard, piece.offset,
         std::span(memory).subspan(static_cast<std::size_t>(piece.at), static_cast<std::size_t>(piece.bytes)));
