@@ -101,9 +101,9 @@ SpawnRequest Workers::request_for(const WorkerPlan& worker, const Environment& e
   request.in = reads_input ? -1 : null_fd;
   request.out = streams.out.worker_end();
   request.err = streams.err.worker_end();
-  if (attempt_.status_fd >= 0) request.kept_fds.push_back(attempt_.status_fd);
   if (plan_.program.uses_dtrain) {
     if (worker.rank == 0 && attempt_.store_fd >= 0) request.kept_fds.push_back(attempt_.store_fd);
+    if (attempt_.status_fd >= 0) request.kept_fds.push_back(attempt_.status_fd);
     if (attempt_.lease_fd >= 0) request.kept_fds.push_back(attempt_.lease_fd);
   }
   // Rank 0 serves the store, which is lost with it.

@@ -69,9 +69,9 @@ std::optional<WorkerStatus> status_of(const Values& values) {
   return status;
 }
 
-/// Of "7:2:1041"; -1 for what is not there.
-std::array<std::int64_t, 3> numbers_in(std::string_view text) {
-  std::array<std::int64_t, 3> numbers{-1, -1, -1};
+/// Of "7:2:1041:4211"; -1 for what is not there.
+std::array<std::int64_t, 4> numbers_in(std::string_view text) {
+  std::array<std::int64_t, 4> numbers{-1, -1, -1, -1};
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const std::size_t colon = i + 1 < numbers.size() ? text.find(':') : text.npos;
     numbers[i] = parse_integer(text.substr(0, colon)).value_or(-1);
@@ -111,15 +111,21 @@ std::string_view name_of(StragglerPhase phase) noexcept {
 StatusSlot StatusSlot::from(const Environment& environment) {
   const std::string* text = find_variable(environment, kStatusVariable);
   if (text == nullptr) return {};
-  const auto [fd, slot, inode] = numbers_in(*text);
-  if (fd < 0 || slot < 0 || slot >= kMostSlots || inode < 0)
+  const auto [number, slot, inode, pid] = numbers_in(*text);
+  if (number < 0 || slot < 0 || slot >= kMostSlots || inode < 0 || pid < 0)
     throw UsageError(
-        fmt::format("{}: expected a descriptor, a slot and an inode such as 7:2:1041, got '{}'; "
-                    "dtrain-launch sets it, do not change it",
+        fmt::format("{}: expected a descriptor, a slot, an inode and a process such as 7:2:1041:4211, got "
+                    "'{}'; dtrain-launch sets it, do not change it",
                     kStatusVariable, *text));
-  if (inode_of(static_cast<int>(fd)) != inode) return {};
+  int fd = static_cast<int>(number);
+  UniqueFd launchers;
+  if (inode_of(fd) != inode) {
+    launchers.reset(::open(fmt::format("/proc/{}/fd/{}", pid, number).c_str(), O_RDWR | O_CLOEXEC));
+    fd = launchers.get();
+    if (inode_of(fd) != inode) return {};
+  }
   const std::size_t bytes = sizeof(Words) * static_cast<std::size_t>(slot + 1);
-  void* page = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, static_cast<int>(fd), 0);
+  void* page = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (page == MAP_FAILED) throw SystemError(fmt::format("mmap of {} {}", kStatusVariable, *text), errno);
   return StatusSlot(static_cast<Words*>(page)[slot]);
 }
@@ -163,7 +169,7 @@ StatusPage::~StatusPage() { ::munmap(slots_, bytes_); }
 std::string StatusPage::variable(int fd, int worker) {
   struct stat status {};
   check(Sys{::fstat(fd, &status)}, "fstat of the status");
-  return fmt::format("{}:{}:{}", fd, worker, status.st_ino);
+  return fmt::format("{}:{}:{}:{}", fd, worker, status.st_ino, ::getpid());
 }
 
 StatusSlot StatusPage::slot(int worker) const noexcept { return StatusSlot(slots_[worker]); }

@@ -63,8 +63,9 @@ struct WorkerStatus {
   Slowness slowness{};                                ///< over the last two minutes
 };
 
-/// The variable that has a descriptor, the number of a slot in its memory, and the memory's own (its inode),
-/// since a program on the way to this one may have closed the descriptor: "7:2:1041".
+/// The variable that has a descriptor, the number of a slot in its memory, the memory's own (its inode), and
+/// the launcher's process id: "7:2:1041:4211". A program that a script has started does not have the
+/// descriptor, and opens the launcher's.
 inline constexpr const char* kStatusVariable = "DTRAIN_STATUS_FD";
 
 /// A view of one worker's place in the page; an empty one takes everything and keeps nothing. One thread
@@ -75,9 +76,9 @@ class StatusSlot {
 
   StatusSlot() = default;
   explicit StatusSlot(Words& words) : words_(&words) {}
-  /// What the launcher gave this process; empty where it set nothing, or the descriptor did not come through
-  /// to this process. It stays mapped until the process ends. Throws UsageError when the variable names no
-  /// slot, SystemError when it cannot be mapped.
+  /// What the launcher gave this process, or offers it; empty where it set nothing, or its memory cannot be
+  /// reached from here (another user, another PID namespace). It stays mapped until the process ends. Throws
+  /// UsageError when the variable names no slot, SystemError when it cannot be mapped.
   static StatusSlot from(const Environment& environment);
 
   /// Never blocks.
