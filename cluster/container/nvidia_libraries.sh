@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The libraries that the CUDA module needs when it runs, from PyPI: cuBLAS, cuDNN and NCCL of cuda.sh's release, without
-# headers, as NVIDIA's wheels lay them out, with their licences. usage: nvidia_libraries.sh FOLDER
+# The libraries that the CUDA module needs when it runs, from PyPI: cuBLAS, cuDNN and NCCL of cuda.sh's major release,
+# without headers, as NVIDIA's wheels lay them out, with their licences. usage: nvidia_libraries.sh FOLDER
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 for file in packages.sh cuda.sh; do
@@ -12,7 +12,11 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 wanted=()
 for wheel in "${cuda_wheels[@]}"; do
-  case $wheel in nvidia-cublas* | nvidia-cudnn* | nvidia-nccl*) wanted+=("$wheel") ;; esac
+  case $wheel in
+    # The newest: packages that are given may have been made with a later toolkit than cuda.sh's.
+    nvidia-cublas==*) major=${wheel#*==} major=${major%%.*} wanted+=("nvidia-cublas>=$major,<$((major + 1))") ;;
+    nvidia-cudnn* | nvidia-nccl*) wanted+=("$wheel") ;;
+  esac
 done
 need_packages python3-venv
 python3 -m venv "$work/env"

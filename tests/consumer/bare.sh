@@ -185,7 +185,7 @@ if [ -n "$cuda_deb" ]; then
   expect_failure 'the CUDA module cannot be loaded .*install the package that has it \(Debian: dtrain-cuda\)' dtrain train \
     --model lenet --device cuda --max-steps 1
   install_deb "$cuda_deb"
-  with_cuda /usr/bin "$(cd "$root" && echo usr/lib/python3*)/dist-packages"
+  with_cuda /usr/bin usr/lib/python3/dist-packages
 fi
 if [ -n "$emulated_deb" ]; then
   install_deb "$emulated_deb"

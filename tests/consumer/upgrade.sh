@@ -16,7 +16,7 @@ make_bare_root "$dir" '' '' ca-certificates
 mount_kernel_folders
 in_root apt-get -qq update
 
-steps=60
+steps=600
 install() {
   cp "$1" "$root/root/"
   in_root env DEBIAN_FRONTEND=noninteractive apt-get install -qqy --no-install-recommends --reinstall --allow-downgrades \
@@ -26,7 +26,7 @@ install() {
 # train RUN: the same command each time. Momentum, a schedule and dropout: all that a checkpoint has to keep.
 train() {
   in_root dtrain-launch --nproc_per_node=2 dtrain train --model lenet --dataset synthetic:1x28x28,10,4096 --batch-size 16 \
-    --optimizer adamw --lr 0.001 --lr-schedule cosine --max-steps "$steps" --checkpoint-every 10 --seed 5 \
+    --optimizer adamw --lr 0.001 --lr-schedule cosine --max-steps "$steps" --checkpoint-every 50 --seed 5 \
     --log-every 1 --run-dir "/root/$1" >"$dir/$1.out" 2>&1
 }
 steps_of() { grep -c '"event": *"step"' "$root/root/$1/metrics.jsonl" 2>/dev/null || true; }
@@ -39,7 +39,9 @@ while [ "$(steps_of upgraded)" -lt 12 ] 2>/dev/null; do
   kill -0 "$job" 2>/dev/null || { cat "$dir/upgraded.out"; die "the job ended before it was stopped"; }
   sleep 0.05
 done
-launcher=$(pgrep -n -f '^dtrain-launch --nproc_per_node=2' || true)
+# The root's /proc has the numbers of this process namespace; the launcher is older than the processes it forks.
+launcher=$(grep -la '^dtrain-launch' "$root"/proc/[0-9]*/cmdline 2>/dev/null | grep -oE '[0-9]+/cmdline' | sort -n | head -n 1 || true)
+launcher=${launcher%/cmdline}
 [ -n "$launcher" ] || die "the launcher was not found"
 kill -TERM "$launcher"
 wait "$job" || true
