@@ -11,7 +11,7 @@
 namespace dtrain {
 
 /// Element type of a tensor or a collective. f64 exists for gradient checks and metrics. Tensors of i32, i16,
-/// i8, u8 and boolean are stored, copied, cast and indexed; arithmetic refuses them by name, and on CPUs f16.
+/// i8, u8 and boolean, and on CPUs f16, have no kernels of their own: they are computed in i64 and f32.
 enum class DType : std::uint8_t { f32, f64, bf16, i64, i32, u8, f16, i16, i8, boolean };
 
 /// Bytes of one element.

@@ -7,6 +7,7 @@
 
 #include "runtime/autograd/autocast.h"
 #include "runtime/autograd/functions/elementwise.h"
+#include "runtime/autograd/functions/promotion.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
@@ -153,6 +154,7 @@ Tensor clamp(const Tensor& x, std::optional<Number> min, std::optional<Number> m
     const bool whole = (!min || min->is_whole()) && (!max || max->is_whole());
     return whole ? clamp_integers(x, min, max) : clamp(x.to(DType::f32), min, max);
   }
+  if (computed_in(x.dtype(), x.device()) != x.dtype()) return clamp(as_computed(x), min, max).to(x.dtype());
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const double low = min ? min->real() : -kInfinity, high = max ? max->real() : kInfinity;
   Tensor result = apply(ParametricOp::clamp, x, low, high);

@@ -1,9 +1,11 @@
 // Element-wise operations of two tensors, or of a tensor and a number.
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "runtime/autograd/autocast.h"
 #include "runtime/autograd/functions/elementwise.h"
+#include "runtime/autograd/functions/promotion.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
@@ -19,17 +21,35 @@ Tensor scalar_like(const Tensor& x, double value) {
 /// What integers become beside a fraction or in a quotient: torch's default dtype.
 Tensor as_floats(const Tensor& x) { return x.to(DType::f32); }
 
-/// `op` of integers and a whole number, in x's dtype. In int64, which every other converts to and back from
-/// with the same bits.
+/// `op` of operands that have no kernels as they are, in dtypes that have; the result is of the dtype that
+/// PyTorch gives. Nothing where there are kernels, and for two different floating dtypes, which are refused.
+template <class Op>
+std::optional<Tensor> promoted(const Tensor& a, const Tensor& b, const Op& op) {
+  const std::optional<DType> type = result_type(a, b);
+  if (!type) return std::nullopt;
+  const DType wide = computed_in(*type, a.device());
+  if (a.dtype() == wide && b.dtype() == wide) return std::nullopt;
+  return op(a.to(wide), b.to(wide)).to(*type);
+}
+
+/// A tensor of float16 that has no kernels on its device.
+bool is_widened(const Tensor& x) {
+  return x.dtype() == DType::f16 && computed_in(DType::f16, x.device()) != DType::f16;
+}
+
+/// `op` of integers and a whole number, in x's dtype, of truth values in int64. In int64, which every other
+/// converts to and back from with the same bits.
 Tensor among_integers(std::string_view name, BinaryOp op, const Tensor& x, Number number) {
   const Tensor other = Tensor::from_data({number.whole()}, {}, x.shared_device());
-  return apply(name, op, x.to(DType::i64), other).to(x.dtype());
+  return apply(name, op, x.to(DType::i64), other).to(x.dtype() == DType::boolean ? DType::i64 : x.dtype());
 }
 
 bool stays_whole(const Tensor& x, Number number) { return !is_floating(x.dtype()) && number.is_whole(); }
 
 Tensor extreme(std::string_view name, BinaryOp op, const Tensor& a, const Tensor& b) {
   if (autocast_mixes(a, b)) return extreme(name, op, autocast_full(a), autocast_full(b));
+  const auto same = [&](const Tensor& x, const Tensor& z) { return extreme(name, op, x, z); };
+  if (auto result = promoted(a, b, same)) return *std::move(result);
   Tensor result = apply(name, op, a, b);
   if (!recording({a, b})) return result;
   const BinaryOp loses = op == BinaryOp::max ? BinaryOp::less : BinaryOp::greater;
@@ -52,6 +72,8 @@ Tensor extreme(std::string_view name, BinaryOp op, const Tensor& a, const Tensor
 
 Tensor add(const Tensor& a, const Tensor& b) {
   if (autocast_mixes(a, b)) return add(autocast_full(a), autocast_full(b));
+  if (auto result = promoted(a, b, [](const Tensor& x, const Tensor& z) { return add(x, z); }))
+    return *std::move(result);
   Tensor result = apply("add", BinaryOp::add, a, b);
   if (!recording({a, b})) return result;
   return record("add", std::move(result), {a, b}, [](Tensor grad, GradSink& sink) {
@@ -62,6 +84,10 @@ Tensor add(const Tensor& a, const Tensor& b) {
 
 Tensor sub(const Tensor& a, const Tensor& b) {
   if (autocast_mixes(a, b)) return sub(autocast_full(a), autocast_full(b));
+  if (a.dtype() == DType::boolean && b.dtype() == DType::boolean)
+    throw UsageError("sub: expected numbers, got truth values; a != b tells where they differ");
+  if (auto result = promoted(a, b, [](const Tensor& x, const Tensor& z) { return sub(x, z); }))
+    return *std::move(result);
   Tensor result = apply("sub", BinaryOp::sub, a, b);
   if (!recording({a, b})) return result;
   return record("sub", std::move(result), {a, b}, [](const Tensor& grad, GradSink& sink) {
@@ -72,6 +98,8 @@ Tensor sub(const Tensor& a, const Tensor& b) {
 
 Tensor mul(const Tensor& a, const Tensor& b) {
   if (autocast_mixes(a, b)) return mul(autocast_full(a), autocast_full(b));
+  if (auto result = promoted(a, b, [](const Tensor& x, const Tensor& z) { return mul(x, z); }))
+    return *std::move(result);
   Tensor result = apply("mul", BinaryOp::mul, a, b);
   if (!recording({a, b})) return result;
   return record("mul", std::move(result), {a, b},
@@ -83,8 +111,10 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor div(const Tensor& a, const Tensor& b) {
-  if (!is_floating(a.dtype()) && a.dtype() == b.dtype()) return div(as_floats(a), as_floats(b));
+  if (!is_floating(a.dtype()) && !is_floating(b.dtype())) return div(as_floats(a), as_floats(b));
   if (autocast_mixes(a, b)) return div(autocast_full(a), autocast_full(b));
+  if (auto result = promoted(a, b, [](const Tensor& x, const Tensor& z) { return div(x, z); }))
+    return *std::move(result);
   Tensor result = apply("div", BinaryOp::div, a, b);
   if (!recording({a, b})) return result;
   return record("div", std::move(result), {a, b},
@@ -106,6 +136,7 @@ Tensor maximum(const Tensor& a, const Tensor& b) { return extreme("maximum", Bin
 Tensor minimum(const Tensor& a, const Tensor& b) { return extreme("minimum", BinaryOp::min, a, b); }
 
 Tensor add(const Tensor& a, Number b) {
+  if (is_widened(a)) return add(as_computed(a), b).to(a.dtype());
   if (stays_whole(a, b)) return among_integers("add", BinaryOp::add, a, b);
   if (!is_floating(a.dtype())) return add(as_floats(a), b);
   Tensor result = empty_like(a);
@@ -121,6 +152,7 @@ Tensor sub(const Tensor& a, Number b) {
 }
 
 Tensor mul(const Tensor& a, Number b) {
+  if (is_widened(a)) return mul(as_computed(a), b).to(a.dtype());
   if (stays_whole(a, b)) return among_integers("mul", BinaryOp::mul, a, b);
   if (!is_floating(a.dtype())) return mul(as_floats(a), b);
   Tensor result = empty_like(a);
@@ -136,6 +168,7 @@ Tensor div(const Tensor& a, Number b) {
 }
 
 Tensor sub(Number a, const Tensor& b) {
+  if (is_widened(b)) return sub(a, as_computed(b)).to(b.dtype());
   if (stays_whole(b, a)) return add(mul(b, -1), a);
   if (!is_floating(b.dtype())) return sub(a, as_floats(b));
   Tensor result = empty_like(b);
@@ -150,6 +183,7 @@ Tensor div(Number a, const Tensor& b) {
 }
 
 Tensor pow(const Tensor& a, Number exponent) {
+  if (is_widened(a)) return pow(as_computed(a), exponent).to(a.dtype());
   if (stays_whole(a, exponent)) {
     if (exponent.whole() >= 0) return among_integers("pow", BinaryOp::pow, a, exponent);
     throw UsageError("pow: expected an exponent of at least 0 beside " + a.describe() + ", got " +
@@ -168,6 +202,8 @@ Tensor pow(const Tensor& a, Number exponent) {
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  if (const auto type = result_type(a, b); type && a.dtype() != b.dtype())
+    return where(condition, a.to(*type), b.to(*type));
   check_same_kind("where", a, b);
   if (condition.dtype() != DType::boolean) check_same_kind("where", condition, a);
   const Dims shape =
@@ -187,22 +223,33 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
                 });
 }
 
-Tensor equal(const Tensor& a, const Tensor& b) { return apply("equal", BinaryOp::equal, a, b); }
+namespace {
 
-Tensor greater(const Tensor& a, const Tensor& b) { return apply("greater", BinaryOp::greater, a, b); }
+Tensor compared(std::string_view name, BinaryOp op, const Tensor& a, const Tensor& b) {
+  const auto same = [&](const Tensor& x, const Tensor& z) { return apply(name, op, x, z); };
+  if (auto result = promoted(a.detach(), b.detach(), same)) return *std::move(result);
+  return apply(name, op, a, b);
+}
+
+}  // namespace
+
+Tensor equal(const Tensor& a, const Tensor& b) { return compared("equal", BinaryOp::equal, a, b); }
+
+Tensor greater(const Tensor& a, const Tensor& b) { return compared("greater", BinaryOp::greater, a, b); }
 
 Tensor greater_equal(const Tensor& a, const Tensor& b) {
-  return apply("greater_equal", BinaryOp::greater_equal, a, b);
+  return compared("greater_equal", BinaryOp::greater_equal, a, b);
 }
 
 Tensor not_equal(const Tensor& a, const Tensor& b) {
-  return sub(1, apply("not_equal", BinaryOp::equal, a, b));
+  const Tensor same = compared("not_equal", BinaryOp::equal, a, b);
+  return sub(1, same).to(same.dtype());
 }
 
-Tensor less(const Tensor& a, const Tensor& b) { return apply("less", BinaryOp::less, a, b); }
+Tensor less(const Tensor& a, const Tensor& b) { return compared("less", BinaryOp::less, a, b); }
 
 Tensor less_equal(const Tensor& a, const Tensor& b) {
-  return apply("less_equal", BinaryOp::greater_equal, b, a);
+  return compared("less_equal", BinaryOp::greater_equal, b, a);
 }
 
 }  // namespace dtrain

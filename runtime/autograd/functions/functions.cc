@@ -4,17 +4,25 @@
 #include <utility>
 
 #include "runtime/autograd/functions/elementwise.h"
+#include "runtime/autograd/functions/promotion.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/autograd/ops/activations.h"
+#include "runtime/base/error.h"
 #include "runtime/device/kernel_checks.h"
 
 namespace dtrain {
 namespace {
 
+/// Of integers float32, PyTorch's default dtype; of float16 what computes it.
+Tensor as_floats(const Tensor& x) { return is_floating(x.dtype()) ? as_computed(x) : x.to(DType::f32); }
+
 /// A function whose derivative is computed from its argument: gradient = derive(grad, x).
 template <class Derive>
-Tensor function_of_input(std::string_view name, UnaryOp op, const Tensor& x, Derive derive) {
+Tensor function_of_input(std::string_view name, UnaryOp op, const Tensor& given, Derive derive) {
+  const Tensor x = as_floats(given);
+  if (given.dtype() == DType::f16 && x.dtype() != DType::f16)
+    return function_of_input(name, op, x, derive).to(DType::f16);
   Tensor result = apply(op, x);
   if (!recording(x)) return result;
   return record(name, std::move(result), {x},
@@ -25,7 +33,10 @@ Tensor function_of_input(std::string_view name, UnaryOp op, const Tensor& x, Der
 
 /// A function whose derivative is computed from its result: gradient = derive(grad, y).
 template <class Derive>
-Tensor function_of_output(std::string_view name, UnaryOp op, const Tensor& x, Derive derive) {
+Tensor function_of_output(std::string_view name, UnaryOp op, const Tensor& given, Derive derive) {
+  const Tensor x = as_floats(given);
+  if (given.dtype() == DType::f16 && x.dtype() != DType::f16)
+    return function_of_output(name, op, x, derive).to(DType::f16);
   Tensor result = apply(op, x);
   if (!recording(x)) return result;
   Saved output = Saved::output(result);
@@ -59,7 +70,7 @@ Tensor normal_distribution(const Tensor& x) {
 
 /// A function that is constant but for its steps.
 Tensor step_function(std::string_view name, UnaryOp op, const Tensor& x) {
-  return record_constant(name, apply(op, x), {x});
+  return record_constant(name, apply(op, as_computed(x.detach())).to(x.dtype()), {x});
 }
 
 /// One that leaves whole numbers as they are.
@@ -70,6 +81,10 @@ Tensor rounding(std::string_view name, UnaryOp op, const Tensor& x) {
 }  // namespace
 
 Tensor neg(const Tensor& x) {
+  if (x.dtype() == DType::boolean)
+    throw UsageError("neg: expected numbers, got truth values; x == 0 tells where they are false");
+  if (!is_floating(x.dtype())) return mul(x, -1);
+  if (computed_in(x.dtype(), x.device()) != x.dtype()) return neg(as_computed(x)).to(x.dtype());
   Tensor result = apply(UnaryOp::neg, x);
   if (!recording(x)) return result;
   return record("neg", std::move(result), {x},
@@ -77,6 +92,8 @@ Tensor neg(const Tensor& x) {
 }
 
 Tensor abs(const Tensor& x) {
+  if (x.dtype() == DType::u8 || x.dtype() == DType::boolean) return x.clone();
+  if (!is_floating(x.dtype())) return maximum(x, mul(x, -1));
   return function_of_input("abs", UnaryOp::abs, x, [](const Tensor& grad, const Tensor& input) {
     return mul(grad, apply(UnaryOp::sign, input));
   });
@@ -110,12 +127,14 @@ Tensor reciprocal(const Tensor& x) {
 }
 
 Tensor square(const Tensor& x) {
+  if (!is_floating(x.dtype())) return mul(x, x);
   return function_of_input("square", UnaryOp::square, x, [](const Tensor& grad, const Tensor& input) {
     return mul(grad, mul(input, 2.0));
   });
 }
 
 Tensor relu(const Tensor& x) {
+  if (!is_floating(x.dtype())) return clamp(x, 0);
   return function_of_output("relu", UnaryOp::relu, x,
                             [](Tensor grad, const Tensor& y) { return relu_grad(std::move(grad), y); });
 }

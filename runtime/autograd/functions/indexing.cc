@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/autograd/functions/elementwise.h"
+#include "runtime/autograd/functions/promotion.h"
 #include "runtime/autograd/node.h"
 #include "runtime/base/error.h"
 #include "runtime/tensor/shape.h"
@@ -106,7 +107,8 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& 
 }
 
 Tensor cumsum(const Tensor& x, int dim) {
-  return running_sum(x, normalize_dim(dim, x.rank(), "cumsum"), false);
+  const Tensor sums = running_sum(as_computed(x), normalize_dim(dim, x.rank(), "cumsum"), false);
+  return is_floating(x.dtype()) ? sums.to(x.dtype()) : sums;
 }
 
 Sorted sort(const Tensor& x, int dim, bool descending) {

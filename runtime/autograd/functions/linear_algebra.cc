@@ -3,6 +3,7 @@
 
 #include "runtime/autograd/autocast.h"
 #include "runtime/autograd/functions/elementwise.h"
+#include "runtime/autograd/functions/promotion.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
@@ -180,8 +181,10 @@ Tensor linear_rows(const Tensor& input, const Tensor& parameter, const Tensor& b
 
 Tensor matmul(const Tensor& given_a, const Tensor& given_b) {
   const Tensor a = autocast_low(given_a), b = autocast_low(given_b);
-  if (a.dtype() != DType::i64) check_floating("matmul", a);
+  if (a.dtype() == DType::boolean) check_floating("matmul", a);
   check_same_kind("matmul", a, b);
+  if (computed_in(a.dtype(), a.device()) != a.dtype())
+    return matmul(as_computed(a), as_computed(b)).to(a.dtype());
   if (a.rank() == 0 || b.rank() == 0) refuse_matmul(a, b);
   const Tensor left = a.rank() == 1 ? a.unsqueeze(0) : a, right = b.rank() == 1 ? b.unsqueeze(1) : b;
   if (left.size(-1) != right.size(-2)) refuse_matmul(a, b);

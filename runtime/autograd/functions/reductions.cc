@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/autograd/functions/elementwise.h"
+#include "runtime/autograd/functions/promotion.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
@@ -67,11 +68,20 @@ Tensor extreme(std::string_view name, Reduction op, const Tensor& x, const Dims&
 /// What is added up in place of `x`: counts of truth values and sums of small integers need more digits.
 Tensor summable(const Tensor& x) { return is_floating(x.dtype()) ? x : x.to(DType::i64); }
 
+/// Whether sums of x are made of another floating dtype's, and rounded then.
+bool is_widened(const Tensor& x) {
+  return is_floating(x.dtype()) && computed_in(x.dtype(), x.device()) != x.dtype();
+}
+
 }  // namespace
 
-Tensor sum(const Tensor& x) { return summable(x).sum_to({}); }
+Tensor sum(const Tensor& x) {
+  if (is_widened(x)) return sum(as_computed(x)).to(x.dtype());
+  return summable(x).sum_to({});
+}
 
 Tensor sum(const Tensor& given, const Dims& dims, bool keep) {
+  if (is_widened(given)) return sum(as_computed(given), dims, keep).to(given.dtype());
   const Tensor x = summable(given);
   const ReducedShape shape = reduced_shape("sum", x, dims);
   const Tensor result = x.sum_to(shape.kept);
@@ -82,6 +92,7 @@ Tensor mean(const Tensor& x) { return mean(x, Dims{}); }
 
 Tensor mean(const Tensor& x, const Dims& dims, bool keep) {
   check_floating("mean", x);
+  if (is_widened(x)) return mean(as_computed(x), dims, keep).to(x.dtype());
   const ReducedShape shape = reduced_shape("mean", x, dims);
   Tensor result = reduce(Reduction::mean, x, shape.kept);
   if (recording(x)) {
@@ -94,11 +105,11 @@ Tensor mean(const Tensor& x, const Dims& dims, bool keep) {
 }
 
 Tensor amax(const Tensor& x, const Dims& dims, bool keep) {
-  return extreme("amax", Reduction::max, x, dims, keep);
+  return extreme("amax", Reduction::max, as_computed(x), dims, keep).to(x.dtype());
 }
 
 Tensor amin(const Tensor& x, const Dims& dims, bool keep) {
-  return extreme("amin", Reduction::min, x, dims, keep);
+  return extreme("amin", Reduction::min, as_computed(x), dims, keep).to(x.dtype());
 }
 
 Tensor argmax(const Tensor& x, int dim, bool keep) {

@@ -26,8 +26,8 @@ TEST(Operations, RefuseWhatDoesNotFit) {
        },
        "add: shapes [2, 3] and [2] do not broadcast: extents 3 and 2 of dimension -1 differ and neither is "
        "1"},
-      {[](const auto& d) { return f32({2}, d) * i64({2}, d); },
-       "mul: expected operands of one dtype, got float32 [2] and int64 [2]; convert one with to()"},
+      {[](const auto& d) { return f32({2}, d) * f32({2}, d).to(DType::bf16); },
+       "mul: expected operands of one dtype, got float32 [2] and bfloat16 [2]; convert one with to()"},
       {[](const auto& d) {
          return matmul(f32({2, 3}, d), f32({2, 3}, d));
        },
