@@ -16,11 +16,9 @@
 #include "runtime/autograd/fork.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/clock.h"
+#include "runtime/device/cpu/workers/workers.h"
 #include "runtime/device/device.h"
 #include "runtime/nn/layers.h"
-
-// OpenMP's, where a library brought its runtime along.
-extern "C" __attribute__((weak)) void omp_set_num_threads(int threads);
 
 namespace dtrain::bench {
 namespace {
@@ -162,6 +160,6 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "fork_speed: expected at least 1 round\n");
     return 2;
   }
-  if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
+  dtrain::cpu::set_worker_count(1);
   return dtrain::bench::run(rounds);
 }

@@ -231,11 +231,13 @@ struct Product {
   std::int64_t batch, rows, columns, terms;
 };
 
-// The longest sums are those that the library would cut among its threads.
+// The longest sums are those that the library would cut among its threads; the short products are cut into
+// rows.
 TEST_F(ThreadsOfKernels, Products) {
   for (const Product& p : {Product{1, 128, 500, 800}, Product{1, 64, 64, 4096}, Product{1, 10, 160, 3000},
                            Product{1, 10, 10, 20000}, Product{2, 96, 64, 2048}, Product{1, 256, 256, 2048},
-                           Product{16, 64, 64, 32}}) {
+                           Product{16, 64, 64, 32}, Product{1, 128, 512, 784}, Product{1, 512, 784, 128},
+                           Product{1, 130, 97, 301}, Product{1, 500, 10, 128}}) {
     for (const bool transposed : {false, true}) {
       for (const DType dtype : {DType::f32, DType::bf16}) {
         const Array a = Array::random(

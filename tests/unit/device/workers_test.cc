@@ -1,14 +1,19 @@
-// for_chunks(): each chunk once, by any thread; built for OpenMP's threads and for those of our own.
+// for_chunks(): each chunk once, by any thread, none of which is waited for before it has begun.
 #include "runtime/device/cpu/workers/workers.h"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cmath>
+#include <ctime>
+#include <latch>
 #include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
+
+#include "runtime/device/cpu/workers/rest.h"
+#include "runtime/device/cpu/workers/team.h"
 
 namespace dtrain::cpu {
 namespace {
@@ -113,6 +118,57 @@ TEST_P(Workers, AreEachThreadsOwn) {
   callers.clear();
   EXPECT_EQ(done, 3 * 200 * 9);
   EXPECT_EQ(worker_count(), GetParam());
+}
+
+TEST_P(Workers, AreFewerAfterTheyWereMore) {
+  for (const int count : {8, GetParam(), 5, GetParam()}) {
+    set_worker_count(count);
+    for (int repeat = 0; repeat < 100; ++repeat) {
+      std::atomic<int> strangers = 0;
+      for_chunks(16, kMuch, [&](std::int64_t, int worker) { strangers += worker < count ? 0 : 1; });
+      EXPECT_EQ(strangers, 0);
+    }
+  }
+}
+
+TEST_P(Workers, SleepBetweenCalls) {
+  const auto cpu_seconds = [] {
+    timespec now{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  };
+  for (const bool told : {false, true}) {
+    for_chunks(64, kMuch, [](std::int64_t, int) {});
+    if (told) rest_workers();
+    const double before = cpu_seconds();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    EXPECT_LT(cpu_seconds() - before, 0.1) << "they spin for far less";
+  }
+  int done = 0;
+  for_chunks(2, 10, [&](std::int64_t, int) { ++done; });
+  EXPECT_EQ(done, 2);
+}
+
+// A thread that has no core yet: here one that waits before it is at work.
+TEST(Team, DoesNotWaitForWhoHasNotBegun) {
+  static std::latch* gate = nullptr;
+  std::latch open(1);
+  gate = &open;
+  {
+    Team team;
+    std::atomic<int> done = 0;
+    const auto run = [&] {
+      ChunkQueue queue(20, 2, &done, [](void* state, std::int64_t, int worker) {
+        *static_cast<std::atomic<int>*>(state) += worker == 0 ? 1 : 1000;
+      });
+      team.run(queue, 2, [] { gate->wait(); });
+    };
+    run();
+    EXPECT_EQ(done, 20) << "the caller alone";
+    open.count_down();
+    for (int repeat = 0; repeat < 100; ++repeat) run();
+    EXPECT_GE(done, 20 + 100 * 20);
+  }
 }
 
 TEST_P(Workers, RestForAWhile) {

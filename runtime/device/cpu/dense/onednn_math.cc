@@ -12,8 +12,10 @@
 #include "runtime/base/error.h"
 #include "runtime/device/cpu/dense/onednn_plan.h"
 #include "runtime/device/cpu/dense/onednn_plans.h"
+#include "runtime/device/cpu/dense/product_pieces.h"
 #include "runtime/device/cpu/dense/weight_pieces.h"
 #include "runtime/device/cpu/scratch.h"
+#include "runtime/device/cpu/workers/rest.h"
 #include "runtime/device/cpu/workers/workers.h"
 
 namespace dtrain::cpu {
@@ -123,6 +125,7 @@ class OneDnnMath final : public DenseMath {
     if (out.shape[0] > 1 && a.strides[0] == 0 && b.strides[0] == 0) return false;
     if (!can(out) || (bias.data != nullptr && bias.shape[0] != 1 && bias.strides[0] != 1)) return false;
     if (!has_fixed_sums(a.dtype)) return matmul_by_rows(a, b, bias, accumulate, out);
+    if (matmul_by_pieces(a, b, bias, accumulate, out)) return true;
     const WorkerLimit limit(most_workers(a, out));
     return one_matmul(a, b, bias, accumulate, out, 0);
   }
@@ -169,17 +172,55 @@ class OneDnnMath final : public DenseMath {
   }
 
  private:
-  bool one_matmul(const View& a, const View& b, const View& bias, bool accumulate, const View& out,
-                  int worker) {
+  Plan* product_plan(const View& a, const View& b, const View& bias, bool accumulate, const View& out,
+                     int worker) {
     PlanKey key;
     key.add(static_cast<std::int64_t>(Operation::matmul));
     key.add(detail::worker_setting());
     key.add(accumulate ? 1 : 0);
     for (const View* view : {&a, &b, &bias, &out}) add_key(key, *view);
-    return run(
-        key, {a.data, b.data, bias.data, out.data},
+    return plan(
+        key,
         [&](const dnnl::engine& engine) { return onednn::matmul_plan(engine, a, b, bias, accumulate, out); },
         worker);
+  }
+
+  bool one_matmul(const View& a, const View& b, const View& bias, bool accumulate, const View& out,
+                  int worker) {
+    return guarded([&] {
+      Plan* const found = product_plan(a, b, bias, accumulate, out, worker);
+      if (worker_count() > 1) rest_workers();
+      if (found != nullptr) run(*found, {a.data, b.data, bias.data, out.data}, worker);
+      return found != nullptr;
+    });
+  }
+
+  /// Each piece is one thread's. False, and nothing done, where there are no pieces, or where the library
+  /// adds up a piece's sums in another way than the whole product's.
+  bool matmul_by_pieces(const View& a, const View& b, const View& bias, bool accumulate, const View& out) {
+    const ProductPieces pieces(a, b, bias, accumulate, out);
+    if (pieces.count() == 1) return false;
+    make_contexts();
+    output_copies_.prepare();
+    const auto plan_of = [&](const ProductPieces::Piece& of, int worker) {
+      const WorkerLimit alone(1);
+      return product_plan(of.a, of.b, of.bias, accumulate, of.out, worker);
+    };
+    std::byte* const memory = output_copies_.of(0).at_least(pieces.scratch_bytes());
+    for (const std::int64_t index : {std::int64_t{0}, pieces.count() - 1}) {
+      const Plan* const found = guarded([&] { return plan_of(pieces.piece(index, memory), 0); });
+      if (found == nullptr || !found->adds_in_one_chain()) return false;
+    }
+    for_chunks(pieces.count(), pieces.piece_ns(), [&](std::int64_t index, int worker) {
+      const ProductPieces::Piece piece =
+          pieces.piece(index, output_copies_.of(worker).at_least(pieces.scratch_bytes()));
+      pieces.load(index, piece);
+      guarded([&] {
+        run(*plan_of(piece, worker), {piece.a.data, piece.b.data, piece.bias.data, piece.out.data}, worker);
+      });
+      pieces.store(index, piece);
+    });
+    return true;
   }
 
   /// Pieces that follow from the shape, each of them one thread's.
@@ -257,9 +298,11 @@ class OneDnnMath final : public DenseMath {
              context.scratch.at_least(plan.scratch_bytes()));
   }
 
-  /// Runs the plan of `key` on `data`; false when there is none.
+  /// Runs the plan of `key` on `data`, on the library's threads where worker_count() allows several; false
+  /// when there is none.
   template <class Make>
   bool run(const PlanKey& key, std::initializer_list<void*> data, Make&& make, int worker = 0) {
+    if (worker_count() > 1) rest_workers();
     return guarded([&] {
       Plan* const found = plan(key, make, worker);
       if (found != nullptr) run(*found, data, worker);
@@ -269,7 +312,7 @@ class OneDnnMath final : public DenseMath {
 
   std::vector<std::unique_ptr<Context>> contexts_{1};  ///< of this thread's workers
   Scratch weight_sums_;                                ///< of pieces
-  WorkerScratch output_copies_;
+  WorkerScratch output_copies_;                        ///< of pieces
 };
 
 std::string isa_name() {

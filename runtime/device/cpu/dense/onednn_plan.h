@@ -29,6 +29,11 @@ class Plan {
   /// Makes run() clear scratch memory and results first, for a primitive that leaves parts of them unwritten.
   void clear_first() noexcept { clears_ = true; }
 
+  /// Says that the primitive adds up each element's terms one behind the other, whatever elements are beside
+  /// it.
+  void add_in_one_chain() noexcept { one_chain_ = true; }
+  bool adds_in_one_chain() const noexcept { return one_chain_; }
+
   std::size_t scratch_bytes() const noexcept { return scratch_bytes_; }
   /// Runs on `data`, one pointer for each add() in its order; `scratch` has scratch_bytes(), aligned to 64.
   void run(dnnl::stream& stream, std::span<void* const> data, std::byte* scratch);
@@ -49,7 +54,7 @@ class Plan {
   dnnl::memory scratchpad_;
   std::size_t scratchpad_offset_bytes_ = 0;
   std::size_t scratch_bytes_ = 0;
-  bool clears_ = false;
+  bool clears_ = false, one_chain_ = false;
   std::unordered_map<int, dnnl::memory> bound_;
 };
 

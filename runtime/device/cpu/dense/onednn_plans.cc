@@ -3,6 +3,7 @@
 #include "runtime/device/cpu/dense/onednn_plans.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "runtime/device/cpu/dense/onednn_compat.h"
 
@@ -179,6 +180,8 @@ std::unique_ptr<Plan> matmul_plan(const dnnl::engine& engine, const View& a, con
   const auto desc = matmul(engine, src.wanted, weights.wanted, bias_row, dst.wanted, attributes(accumulate));
   auto plan = std::make_unique<Plan>(engine);
   plan->set_primitive(dnnl::matmul(desc));
+  // Products of blocks in registers; the other kind ("gemm") adds up blocks of terms that hang on the shape.
+  if (std::string_view(desc.impl_info_str()).starts_with("brg")) plan->add_in_one_chain();
   plan->add(DNNL_ARG_SRC, Direction::in, src.user, src.wanted);
   plan->add(DNNL_ARG_WEIGHTS, Direction::in, weights.user, weights.wanted);
   if (bias.data != nullptr) plan->add(DNNL_ARG_BIAS, Direction::in, bias_row, bias_row);

@@ -1,0 +1,46 @@
+// A product of matrices cut into a piece for each worker. For one that takes so short that waking the math
+// library's threads would cost much of what they gain.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/device/view.h"
+
+namespace dtrain::cpu {
+
+/// out [1, M, N] = a [1, M, K] · b [1, K, N] + bias [N], or null, as many pieces as there are workers, or
+/// one: rows of a and out, or columns of b and out, whichever moves less memory. Arrays of a piece are dense,
+/// as the library asks for; what is not is copied.
+class ProductPieces {
+ public:
+  ProductPieces(const View& a, const View& b, const View& bias, bool accumulate, const View& out);
+
+  struct Piece {
+    View a, b, bias, out;
+  };
+
+  std::int64_t count() const noexcept { return count_; }
+  double piece_ns() const noexcept { return piece_ns_; }
+  /// Memory for a piece's copies.
+  std::size_t scratch_bytes() const noexcept;
+  /// Which arrays piece `index` is a product of; those in `scratch` where they have to be copied.
+  Piece piece(std::int64_t index, std::byte* scratch) const;
+  /// Copies what is read before, and what was written after the product.
+  void load(std::int64_t index, const Piece& piece) const;
+  void store(std::int64_t index, const Piece& piece) const;
+
+ private:
+  void choose();
+  std::int64_t first(std::int64_t index) const noexcept { return index * step_; }
+  std::int64_t length(std::int64_t index) const noexcept;
+
+  const View a_, b_, bias_, out_;
+  const bool accumulate_;
+  bool by_rows_ = true;
+  bool copies_ = false;  ///< what is read: a's rows, or b's columns
+  std::int64_t step_ = 0, count_ = 1;
+  double piece_ns_ = 0;
+};
+
+}  // namespace dtrain::cpu
