@@ -7,6 +7,7 @@
 #include "runtime/device/cpu/cpu_kernels.h"
 #include "runtime/device/cpu/dispatch.h"
 #include "runtime/device/cpu/loops/chunks.h"
+#include "runtime/device/cpu/loops/prefetch.h"
 #include "runtime/device/cpu/loops/sums.h"
 #include "runtime/device/cpu/loops/widest.h"
 
@@ -18,6 +19,8 @@ constexpr std::int64_t kBlock = 32;
 /// Chunks of rows that have gradients of weight and bias of their own.
 constexpr std::int64_t kMostChunks = 32;
 constexpr double kElementNs = 0.5;
+/// Elements ahead of a row's that are asked for while it is computed.
+constexpr std::int64_t kAhead = 512;
 
 /// Σ term(i) / count
 template <class C, class Term>
@@ -170,6 +173,10 @@ void CpuKernels::row_norm_backward(const View& input, const View& weight, const 
     const auto run = [&](auto weights, std::int64_t chunk) {
       ParameterGradients<T>& part = parts[static_cast<std::size_t>(chunk)];
       for (std::int64_t r = chunk * length; r < std::min(rows, (chunk + 1) * length); ++r) {
+        const std::int64_t next = r * count + std::max(count, kAhead);
+        prefetch(input.as<const T>() + next, count);
+        prefetch(grad_output.as<const T>() + next, count);
+        if (grad_input.data != nullptr) prefetch(grad_input.as<const T>() + next, count);
         const GradRow<T, decltype(weights)> row{
             input.as<const T>() + r * count,       weights,
             grad_output.as<const T>() + r * count, means == nullptr ? Compute<T>{0} : means[r],
