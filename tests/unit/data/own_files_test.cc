@@ -20,6 +20,7 @@ namespace {
 
 using test::message_of;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::shared_ptr<std::vector<float>> counted(std::size_t count) {
