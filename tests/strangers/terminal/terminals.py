@@ -129,7 +129,7 @@ def plain(text):
 
 FACTS = {
     "network": r"(?i)lenet|Sequential", "parameters": r"(?i)parameters|params", "samples": r"12,?000", "device": r"(?i)\bcpu\b",
-    "workers": r"(?i)2 workers|world|2 process|MEMBER: 2", "epoch": r"(?i)epoch", "training loss": r"(?i)loss",
+    "workers": r"(?i)\d workers?\b|world|\d process|MEMBER: \d", "epoch": r"(?i)epoch", "training loss": r"(?i)loss",
     "test accuracy": r"(?i)acc", "seconds": r"\d s\b|\d+:\d\d", "rate": r"it/s|/s\b", "best": r"(?i)best", "what next": r"(?i)report|predict",
 }
 
