@@ -6,7 +6,6 @@
 #include "runtime/device/cpu/dispatch.h"
 #include "runtime/device/cpu/loops/chunks.h"
 #include "runtime/device/cpu/loops/extremes.h"
-#include "runtime/device/cpu/loops/prefetch.h"
 #include "runtime/device/cpu/loops/strided_loop.h"
 #include "runtime/device/cpu/loops/sums.h"
 #include "runtime/device/cpu/loops/widest.h"
@@ -34,8 +33,6 @@ constexpr double kElementNs = 0.1;
 /// Elements of a row that are summed before they join the total, so that parts of a long row can be summed
 /// apart.
 constexpr std::int64_t kBlock = 65536;
-/// Elements ahead that are asked for, in rows of so many at most.
-constexpr std::int64_t kAhead = 512, kLongestAsked = 4096;
 /// Outputs that are computed side by side where neighbours in memory belong to different ones.
 constexpr std::int64_t kColumns = 256;
 /// Of `columns` those that a worker takes at once, four cache lines at least. No sum is cut, so that it makes
@@ -95,17 +92,12 @@ void store_sum(SumType<Compute<T>> total, double divisor, T& to) {
   to = cast<T>(total);
 }
 
-/// Of rows that are one stretch each. What comes next is asked for: the sum of a short row ends in a chain of
-/// additions, over which the processor does not look far enough ahead.
+/// Of rows that are one stretch each.
 template <class T>
 void sum_rows(std::int64_t rows, std::int64_t count, const T* from, std::int64_t step, double divisor, T* to,
               std::int64_t to_step) {
-  const std::int64_t asked = count <= kLongestAsked ? count : 0;
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const T* const row = from + i * step;
-    prefetch(row + kAhead, asked);
-    store_sum(sum_run(count, row, 1), divisor, to[i * to_step]);
-  }
+  for (std::int64_t i = 0; i < rows; ++i)
+    store_sum(sum_run(count, from + i * step, 1), divisor, to[i * to_step]);
 }
 
 /// Sums of `columns` neighbours over all of `inside`.

@@ -19,8 +19,9 @@ constexpr std::int64_t kBlock = 32;
 /// Chunks of rows that have gradients of weight and bias of their own.
 constexpr std::int64_t kMostChunks = 32;
 constexpr double kElementNs = 0.5;
-/// Elements ahead of a row's that are asked for while it is computed.
-constexpr std::int64_t kAhead = 512;
+/// Elements ahead of a row's that are asked for while it is computed, where arrays of so many do not fit a
+/// second-level cache.
+constexpr std::int64_t kAhead = 512, kFar = 1 << 17;
 
 /// Σ term(i) / count
 template <class C, class Term>
@@ -164,6 +165,7 @@ void CpuKernels::row_norm_backward(const View& input, const View& weight, const 
                                    const View& inv_std, const View& grad_output, const View& grad_input,
                                    const View& grad_weight, const View& grad_bias) {
   const std::int64_t rows = input.shape[0], count = input.shape[1];
+  const bool far = rows * count >= kFar;
   dispatch_floating("row_norm_backward", input.dtype, [&](auto tag) {
     using T = decltype(tag);
     const auto* const means = mean.as<const Compute<T>>();
@@ -173,10 +175,10 @@ void CpuKernels::row_norm_backward(const View& input, const View& weight, const 
     const auto run = [&](auto weights, std::int64_t chunk) {
       ParameterGradients<T>& part = parts[static_cast<std::size_t>(chunk)];
       for (std::int64_t r = chunk * length; r < std::min(rows, (chunk + 1) * length); ++r) {
-        const std::int64_t next = r * count + std::max(count, kAhead);
-        prefetch(input.as<const T>() + next, count);
-        prefetch(grad_output.as<const T>() + next, count);
-        if (grad_input.data != nullptr) prefetch(grad_input.as<const T>() + next, count);
+        const std::int64_t next = r * count + std::max(count, kAhead), asked = far ? count : 0;
+        prefetch(input.as<const T>() + next, asked);
+        prefetch(grad_output.as<const T>() + next, asked);
+        if (grad_input.data != nullptr) prefetch(grad_input.as<const T>() + next, asked);
         const GradRow<T, decltype(weights)> row{
             input.as<const T>() + r * count,       weights,
             grad_output.as<const T>() + r * count, means == nullptr ? Compute<T>{0} : means[r],
