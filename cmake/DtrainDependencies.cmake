@@ -68,7 +68,7 @@ if(NOT DTRAIN_WITH_OPENMP STREQUAL "OFF" AND NOT DTRAIN_SANITIZE MATCHES "thread
   find_package(OpenMP QUIET COMPONENTS CXX)
   set(found_openmp ${OpenMP_CXX_FOUND})
 endif()
-dtrain_settle(OPENMP "${found_openmp}" "${OpenMP_CXX_VERSION}" "one team of threads with oneDNN" "apt install g++ (clang: libomp-dev)")
+dtrain_settle(OPENMP "${found_openmp}" "${OpenMP_CXX_VERSION}" "as many threads in oneDNN as in dtrain" "apt install g++ (clang: libomp-dev)")
 
 set(found_gloo OFF)
 if(NOT DTRAIN_WITH_GLOO STREQUAL "OFF")
