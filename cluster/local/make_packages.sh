@@ -19,6 +19,8 @@ compiler, libraries and this time are.
 TEXT
 }
 
+# Debian's archives say the mode of their members, too.
+umask 022
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=cluster/local/packages.sh
 source "$root/cluster/local/packages.sh"

@@ -29,13 +29,17 @@ train() {
     --optimizer adamw --lr 0.001 --lr-schedule cosine --max-steps "$steps" --checkpoint-every 50 --seed 5 \
     --log-every 1 --run-dir "/root/$1" >"$dir/$1.out" 2>&1
 }
-steps_of() { grep -c '"event": *"step"' "$root/root/$1/metrics.jsonl" 2>/dev/null || true; }
+steps_of() {
+  local count
+  count=$(grep -c '"event": *"step"' "$root/root/$1/metrics.jsonl" 2>/dev/null || true)
+  echo "${count:-0}"
+}
 
 install "$earlier"
 train upgraded &
 job=$!
 # The launcher is the child of chroot's process; the job ends by itself if it is never seen.
-while [ "$(steps_of upgraded)" -lt 12 ] 2>/dev/null; do
+while [ "$(steps_of upgraded)" -lt 12 ]; do
   kill -0 "$job" 2>/dev/null || { cat "$dir/upgraded.out"; die "the job ended before it was stopped"; }
   sleep 0.05
 done
