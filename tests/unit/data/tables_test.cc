@@ -292,7 +292,8 @@ TEST_F(Tables, MissingNumbersMayBecomeTheMeanOfTheTrainingRows) {
   EXPECT_THAT(log.text, HasSubstr("1 of 5 rows left out, where values are missing: y 1; missing values that "
                                   "become the column's mean: a 2; categories: s (2)"));
   EXPECT_EQ(splits.train->size(), 4);
-  EXPECT_EQ(splits.train->fields()[0].fill, (std::vector<float>{3, 0.5F, 0.5F})) << "of 1 and 5";
+  EXPECT_EQ(splits.train->fields()[0].fill, (std::vector<float>{3, 0.75F, 0.25F}))
+      << "of 1 and 5; of u, v, u, u";
   EXPECT_EQ(splits.test->fields()[0].fill, splits.train->fields()[0].fill) << "the training rows' mean";
   EXPECT_EQ(first_column(*splits.train), std::pair(std::int64_t{2}, 6.0)) << "the network fills in";
   EXPECT_EQ(first_column(*splits.test), std::pair(std::int64_t{1}, 100.0));
