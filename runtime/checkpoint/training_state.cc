@@ -16,15 +16,16 @@ using nlohmann::ordered_json;
 
 constexpr int kFormatVersion = 1;
 constexpr int kDeepest = 4;
+
+void check_count(const std::string& name, std::int64_t value) {
+  if (value < 0)
+    throw UsageError("training state: " + name + ": expected at least 0, got " + std::to_string(value));
+}
+
 void check_state(const TrainingState& state) {
-  for (const auto& [name, value] : {std::pair<const char*, std::int64_t>{"step", state.step},
-                                    {"epoch", state.epoch},
-                                    {"position_in_epoch", state.position_in_epoch}}) {
-    if (value < 0) {
-      throw UsageError(std::string("training state: ") + name + ": expected at least 0, got " +
-                       std::to_string(value));
-    }
-  }
+  check_count("step", state.step);
+  check_count("epoch", state.epoch);
+  check_count("position_in_epoch", state.position_in_epoch);
   for (const auto& [name, value] : state.schedule) {
     if (!std::isfinite(value)) {
       throw UsageError("training state: schedule '" + name + "': expected a finite number, got " +
@@ -78,9 +79,11 @@ TrainingState parse_training_state(const std::string& text, const std::filesyste
     parsed.at("config_hash").get_to(state.config_hash);
     parsed.at("program_version").get_to(state.program_version);
     for (const auto& [name, seal] : parsed.at("files").items()) {
-      seals[name] = {static_cast<std::uint64_t>(integer_of(seal.at("bytes"))),
-                     seal.at("header_crc32").get<std::string>()};
+      const std::int64_t bytes = integer_of(seal.at("bytes"));
+      check_count("bytes of " + name, bytes);
+      seals[name] = {static_cast<std::uint64_t>(bytes), seal.at("header_crc32").get<std::string>()};
     }
+    check_state(state);
     return state;
   } catch (const json::exception& error) {
     throw DataError(path.string(), -1, "a training state", error.what());

@@ -46,5 +46,18 @@ TEST(TrainingState, RefusesNumbersThatAreNoIntegers) {
   }
 }
 
+TEST(TrainingState, RefusesNegativeCounts) {
+  for (const char* where : {"/step", "/epoch", "/position_in_epoch", "/files/model.safetensors/bytes"}) {
+    nlohmann::ordered_json json = some_state();
+    json[nlohmann::ordered_json::json_pointer(where)] = -4;
+    try {
+      parse(json);
+      ADD_FAILURE() << where << " -4 was taken";
+    } catch (const DataError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("expected at least 0, got -4"));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace dtrain
