@@ -54,7 +54,8 @@ TEST_F(Input, UnknownAndImpossibleOptions) {
                   {"--momentun", "did you mean --momentum?"});
   expect_one_line(train_with({"--lr=-1"}), ExitCode::usage, {"--lr", "-1"});
   expect_one_line(train_with({"--model=lenett"}), ExitCode::usage, {"lenett", "lenet"});
-  expect_one_line(train_with({"--dataset=mnist"}), ExitCode::usage, {"mnist", "fashion-mnist"});
+  expect_one_line(train_with({"--dataset=fashion-minst"}), ExitCode::usage,
+                  {"fashion-minst", "fashion-mnist"});
   expect_one_line(train_with({"--batch-size=4"}), ExitCode::usage, {"--batch-size", "--global-batch-size"});
   expect_one_line(train_with({"--backend=nccl"}), ExitCode::usage, {"nccl", "tcp"});
   EXPECT_FALSE(fs::exists(run_dir())) << "a refused run must not leave a folder";
