@@ -1,7 +1,8 @@
 // The threads of a worker, as CPU kernels use them: work is cut into chunks by its shape, and whichever
-// thread is free takes the next one. Chunks never depend on the number of threads and partial results are
-// joined in the order of chunks, so results have the same bits for any number of threads. See
-// docs/decisions/062-threads-of-a-worker.md.
+// thread is free takes the next one. Chunks whose results are joined never depend on the number of threads
+// and are joined in order; only where no sum is cut (columns, pieces of a product) may there be as many as
+// threads. So results have the same bits for any number of threads. See
+// docs/decisions/062-threads-of-a-worker.md and 087-threads-that-wait-awake.md.
 //
 //     const std::int64_t images = 128, chunk = 16;
 //     for_ranges(images, chunk, ns_an_image, [&](std::int64_t begin, std::int64_t end) { … });
