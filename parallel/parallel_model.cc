@@ -60,7 +60,7 @@ void ParallelModel::prepare(const ModelFactory& factory, const Deadline& deadlin
   if (guard_ != nullptr) guard_->attach(*optimizer_);
   if (CommHook* hook = sync_->hook(); hook != nullptr && scaler_ != nullptr) hook->await_step_outcomes();
   if (factory.average_decay) average_weights(*factory.average_decay);
-  set_prepared(*network_, *optimizer_, average_ ? &*average_ : nullptr);
+  set_prepared(*network_, {optimizer_.get()}, average_ ? &*average_ : nullptr);
 }
 
 // Of parameters, what this rank updates; copies of the others follow from it.

@@ -72,7 +72,9 @@ void PhasedStrategy::prepare(const ModelFactory& factory, const Deadline& deadli
     parts_[i]->prepare(own, deadline);
   }
   end_phases();
-  set_prepared(*network_, *parts_.front()->optimizer());
+  std::vector<Optimizer*> optimizers;
+  for (const auto& part : parts_) optimizers.push_back(part->optimizer());
+  set_prepared(*network_, std::move(optimizers));
 }
 
 void PhasedStrategy::find_members(const ModelFactory& factory) {
@@ -162,12 +164,6 @@ Replicas PhasedStrategy::replicas() {
       if (names.insert(tensor.first).second) all.tensors.push_back(std::move(tensor));
     }
   }
-  return all;
-}
-
-std::vector<Optimizer*> PhasedStrategy::optimizers() {
-  std::vector<Optimizer*> all;
-  for (const auto& part : parts_) all.push_back(part->optimizer());
   return all;
 }
 

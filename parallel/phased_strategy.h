@@ -29,7 +29,6 @@ class PhasedStrategy final : public Strategy {
   Tensors evaluate(const Tensors& inputs) override { return parts_.front()->evaluate(inputs); }
   RankState held() override;
   Replicas replicas() override;
-  std::vector<Optimizer*> optimizers() override;
   void exchange_alone(const Deadline& deadline) override;
 
  private:

@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/communicator.h"
@@ -222,11 +223,11 @@ class Strategy {
 
   /// This rank's part of the network, after prepare().
   Module& module() noexcept { return *module_; }
-  /// The optimizer of this rank's part, after prepare().
-  Optimizer* optimizer() noexcept { return prepared_optimizer_; }
-  /// All of them, where a step has several phases.
-  virtual std::vector<Optimizer*> optimizers() {
-    return prepared_optimizer_ == nullptr ? std::vector<Optimizer*>() : std::vector{prepared_optimizer_};
+  /// The optimizers of this rank's part, after prepare(): one a phase of a step.
+  const std::vector<Optimizer*>& optimizers() const noexcept { return prepared_optimizers_; }
+  /// The first of them, after prepare().
+  Optimizer* optimizer() const noexcept {
+    return prepared_optimizers_.empty() ? nullptr : prepared_optimizers_.front();
   }
   /// The averages of this rank's weights, after prepare(); null without. Every rank swaps them alike, after
   /// sync_state().
@@ -242,9 +243,9 @@ class Strategy {
  protected:
   explicit Strategy(const StrategyTraits& traits) : traits_(traits) {}
   /// In prepare(); all are borrowed.
-  void set_prepared(Module& module, Optimizer& optimizer, WeightAverage* average = nullptr) noexcept {
+  void set_prepared(Module& module, std::vector<Optimizer*> optimizers, WeightAverage* average = nullptr) {
     module_ = &module;
-    prepared_optimizer_ = &optimizer;
+    prepared_optimizers_ = std::move(optimizers);
     prepared_average_ = average;
   }
 
@@ -252,7 +253,7 @@ class Strategy {
 
  private:
   Module* module_ = nullptr;
-  Optimizer* prepared_optimizer_ = nullptr;
+  std::vector<Optimizer*> prepared_optimizers_;
   WeightAverage* prepared_average_ = nullptr;
 };
 

@@ -16,7 +16,7 @@ class StrategyAround : public Strategy {
 
   void prepare(const ModelFactory& factory, const Deadline& deadline) override {
     inner_->prepare(factory, deadline);
-    set_prepared(inner_->module(), *inner_->optimizer(), inner_->average());
+    set_prepared(inner_->module(), inner_->optimizers(), inner_->average());
   }
   void load(const CheckpointFiles& state, const Deadline& deadline) override {
     inner_->load(state, deadline);

@@ -30,7 +30,7 @@ void ServerStrategy::prepare(const ModelFactory& factory, const Deadline& deadli
   optimizer_ = factory.make_optimizer(network_->named_parameters());
   guard_ = factory.update_guard();
   if (guard_ != nullptr) guard_->attach(*optimizer_);
-  set_prepared(*network_, *optimizer_);
+  set_prepared(*network_, {optimizer_.get()});
   parameters_ = trainable_parameters(*network_);
   keys_ = server::lay_out_keys(parameters_, store_.servers());
 }

@@ -36,7 +36,7 @@ class SavesInShards final : public Strategy {
 
   void prepare(const ModelFactory& factory, const Deadline& deadline) override {
     inner_->prepare(factory, deadline);
-    set_prepared(inner_->module(), *inner_->optimizer());
+    set_prepared(inner_->module(), inner_->optimizers());
   }
   void load(const CheckpointFiles& state, const Deadline&) override {
     inner_->module().load_state_dict(load_tensors(*state.model, context_.device));

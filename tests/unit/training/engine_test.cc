@@ -76,7 +76,7 @@ class Scaled final : public Strategy {
 
   void prepare(const ModelFactory& factory, const Deadline& deadline) override {
     inner_->prepare(factory, deadline);
-    set_prepared(inner_->module(), *inner_->optimizer());
+    set_prepared(inner_->module(), inner_->optimizers());
   }
   void load(const CheckpointFiles& state, const Deadline& deadline) override {
     inner_->load(state, deadline);
