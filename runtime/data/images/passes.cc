@@ -52,33 +52,44 @@ void down_row(const PictureView& from, const ResizeMemory::Weights& weights, std
 #if defined(__x86_64__)
 
 constexpr int kTaps = 4;        // at once
-constexpr int kLeastWidth = 8;  // the next row has the bytes that are read behind a row
+constexpr int kBehind = 16;     // bytes that may be read behind a row
+constexpr int kLeastWidth = 8;  // the next row has those bytes
 constexpr int kRows = 4;        // share the weights that are in registers
 constexpr int kHalf = 1 << (kWeightBits - 1);
 constexpr int kLow = 11;  // bits of the lower part of a weight
 
-/// Four taps: upper parts of the first two and of the last two, then lower parts.
-struct alignas(16) FourTaps {
-  std::int16_t parts[8];
+/// Four taps of two neighbours, each in its half: the first two taps, and the last two, of each colour.
+struct alignas(32) FourTaps {
+  struct Half {
+    std::int16_t taps[4][2];  // all alike: red, green, blue and nothing
+  };
+  Half upper[2][2], lower[2][2];  ///< of the weights: [which two taps][which neighbour]
 };
 
-/// Those of all places one after the other, and where each place's begin.
+/// Of two places that are computed at once, the last one twice where their number is odd.
 struct SplitWeights {
   std::vector<FourTaps> groups;
-  std::vector<int> begins;  ///< of each place, and the end
+  std::vector<int> begins;  ///< of each two places' groups, and the end
 };
 
 void split(const ResizeMemory::Weights& weights, SplitWeights& result) {
+  const std::size_t places = weights.begins.size();
   result.groups.clear();
   result.begins.assign(1, 0);
-  for (std::size_t place = 0; place < weights.begins.size(); ++place) {
-    const std::int32_t* const values = values_of(weights, place);
-    for (int k = 0; k < weights.counts[place]; k += kTaps) {
+  for (std::size_t place = 0; place < places; place += 2) {
+    const std::size_t both[2] = {place, std::min(place + 1, places - 1)};
+    const int count = std::max(weights.counts[both[0]], weights.counts[both[1]]);
+    for (int k = 0; k < count; k += kTaps) {
       FourTaps& four = result.groups.emplace_back();
       for (int i = 0; i < kTaps; ++i) {
-        const std::int32_t value = k + i < weights.counts[place] ? values[k + i] : 0;
-        four.parts[i] = static_cast<std::int16_t>(value >> kLow);
-        four.parts[kTaps + i] = static_cast<std::int16_t>(value & ((1 << kLow) - 1));
+        for (std::size_t one = 0; one < 2; ++one) {
+          const bool is_there = k + i < weights.counts[both[one]];
+          const std::int32_t value = is_there ? values_of(weights, both[one])[k + i] : 0;
+          for (int colour = 0; colour < 4; ++colour) {
+            four.upper[i / 2][one].taps[colour][i % 2] = static_cast<std::int16_t>(value >> kLow);
+            four.lower[i / 2][one].taps[colour][i % 2] = static_cast<std::int16_t>(value & ((1 << kLow) - 1));
+          }
+        }
       }
     }
     result.begins.push_back(static_cast<int>(result.groups.size()));
@@ -87,53 +98,63 @@ void split(const ResizeMemory::Weights& weights, SplitWeights& result) {
 
 DTRAIN_TARGET_BEGIN(DTRAIN_AVX2)
 
-/// Four rows, each readable for 4 bytes behind its last group of taps.
-void across_rows(const std::uint8_t* const* rows, const ResizeMemory::Weights& weights,
-                 const SplitWeights& parts, std::uint8_t* const* outs) {
-  // Of four pixels the first two go to the lower half, channel by channel, each as 16 bits.
-  const __m256i pixels = _mm256_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1,  //
-                                          6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1);
-  const __m256i upper = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1),
-                lower = _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3);
-  const __m256i half = _mm256_setr_epi32(kHalf, kHalf, kHalf, kHalf, 0, 0, 0, 0);
+inline __m128i load_16(const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); }
+inline __m256i load_32(const void* from) { return _mm256_load_si256(static_cast<const __m256i*>(from)); }
+
+/// Four rows of `row_bytes`, each readable for kBehind bytes behind them.
+void across_rows(const std::uint8_t* const (&rows)[kRows], std::size_t row_bytes,
+                 const ResizeMemory::Weights& weights, const SplitWeights& parts,
+                 std::uint8_t* const (&outs)[kRows]) {
+  // Of four pixels the first two and the last two, colour by colour, each byte as 16 bits.
+  const __m256i first_two =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
+  const __m256i last_two =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1));
+  // Of four bytes a pixel the three that are colours.
+  const __m128i colours = _mm_setr_epi8(0, 1, 2, 4, 5, 6, -1, -1, 8, 9, 10, 12, 13, 14, -1, -1);
   const std::size_t places = weights.begins.size();
-  for (std::size_t place = 0; place < places; ++place) {
-    const std::size_t at = 3 * static_cast<std::size_t>(weights.begins[place]);
+  for (std::size_t place = 0; place < places; place += 2) {
+    const std::size_t next = std::min(place + 1, places - 1);
+    std::size_t at = 3 * static_cast<std::size_t>(weights.begins[place]),
+                next_at = 3 * static_cast<std::size_t>(weights.begins[next]);
     __m256i high[kRows], low[kRows];
     for (int r = 0; r < kRows; ++r) {
       high[r] = _mm256_setzero_si256();
-      low[r] = half;
+      low[r] = _mm256_set1_epi32(kHalf);
     }
-    const int end = parts.begins[place + 1];
-    std::size_t offset = at;
-    for (int g = parts.begins[place]; g < end; ++g, offset += 3 * kTaps) {
-      const __m256i group = _mm256_broadcastsi128_si256(
-          _mm_load_si128(reinterpret_cast<const __m128i*>(parts.groups[static_cast<std::size_t>(g)].parts)));
-      const __m256i upper_weights = _mm256_permutevar8x32_epi32(group, upper),
-                    lower_weights = _mm256_permutevar8x32_epi32(group, lower);
+    const int end = parts.begins[place / 2 + 1];
+    for (int g = parts.begins[place / 2]; g < end; ++g, at += 3 * kTaps, next_at += 3 * kTaps) {
+      const FourTaps& four = parts.groups[static_cast<std::size_t>(g)];
+      // A place with fewer taps than its neighbour has weights of zero at its end.
+      const std::size_t here = std::min(at, row_bytes), next_here = std::min(next_at, row_bytes);
       for (int r = 0; r < kRows; ++r) {
-        const __m256i taps = _mm256_shuffle_epi8(
-            _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[r] + offset))),
-            pixels);
-        high[r] = _mm256_add_epi32(high[r], _mm256_madd_epi16(taps, upper_weights));
-        low[r] = _mm256_add_epi32(low[r], _mm256_madd_epi16(taps, lower_weights));
+        const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(load_16(rows[r] + here)),
+                                                     load_16(rows[r] + next_here), 1);
+        const __m256i first = _mm256_shuffle_epi8(both, first_two),
+                      last = _mm256_shuffle_epi8(both, last_two);
+        high[r] = _mm256_add_epi32(high[r], _mm256_madd_epi16(first, load_32(four.upper[0])));
+        low[r] = _mm256_add_epi32(low[r], _mm256_madd_epi16(first, load_32(four.lower[0])));
+        high[r] = _mm256_add_epi32(high[r], _mm256_madd_epi16(last, load_32(four.upper[1])));
+        low[r] = _mm256_add_epi32(low[r], _mm256_madd_epi16(last, load_32(four.lower[1])));
       }
     }
-    __m128i words[kRows];
-    for (int r = 0; r < kRows; ++r) {
-      const __m256i both = _mm256_add_epi32(_mm256_slli_epi32(high[r], kLow), low[r]);
-      words[r] = _mm_srai_epi32(
-          _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)), kWeightBits);
-    }
-    const __m128i bytes =
-        _mm_packus_epi16(_mm_packs_epi32(words[0], words[1]), _mm_packs_epi32(words[2], words[3]));
-    const int pixel[kRows] = {_mm_extract_epi32(bytes, 0), _mm_extract_epi32(bytes, 1),
-                              _mm_extract_epi32(bytes, 2), _mm_extract_epi32(bytes, 3)};
-    // The fourth byte is written over by the next pixel; behind the last there may be another row.
-    if (place + 1 < places) {
-      for (int r = 0; r < kRows; ++r) std::memcpy(outs[r] + 3 * place, &pixel[r], 4);
+    __m256i words[kRows];
+    for (int r = 0; r < kRows; ++r)
+      words[r] = _mm256_srai_epi32(_mm256_add_epi32(_mm256_slli_epi32(high[r], kLow), low[r]), kWeightBits);
+    const __m256i bytes =
+        _mm256_packus_epi16(_mm256_packs_epi32(words[0], words[1]), _mm256_packs_epi32(words[2], words[3]));
+    const __m128i one = _mm256_castsi256_si128(bytes), other = _mm256_extracti128_si256(bytes, 1);
+    alignas(16) std::int64_t pixels[kRows];  // two each
+    _mm_store_si128(reinterpret_cast<__m128i*>(pixels),
+                    _mm_shuffle_epi8(_mm_unpacklo_epi32(one, other), colours));
+    _mm_store_si128(reinterpret_cast<__m128i*>(pixels + 2),
+                    _mm_shuffle_epi8(_mm_unpackhi_epi32(one, other), colours));
+    // The last two bytes are written over by the next pixels; behind the last there may be another row.
+    if (place + 2 < places) {
+      for (int r = 0; r < kRows; ++r) std::memcpy(outs[r] + 3 * place, &pixels[r], 8);
     } else {
-      for (int r = 0; r < kRows; ++r) std::memcpy(outs[r] + 3 * place, &pixel[r], 3);
+      const std::size_t size = place + 1 < places ? 6 : 3;
+      for (int r = 0; r < kRows; ++r) std::memcpy(outs[r] + 3 * place, &pixels[r], size);
     }
   }
 }
@@ -173,7 +194,6 @@ void down_columns(const std::uint8_t* const* rows, const TwoTaps* weights, int p
 DTRAIN_TARGET_END
 
 void across_avx2(const PictureView& from, const ResizeMemory::Weights& weights, Picture& to) {
-  constexpr std::size_t kBehind = 16;  // bytes that may be read behind a row
   SplitWeights parts;
   split(weights, parts);
   const std::size_t bytes = 3 * static_cast<std::size_t>(from.width);
@@ -187,7 +207,7 @@ void across_avx2(const PictureView& from, const ResizeMemory::Weights& weights, 
       rows[r] = y + r < from.height - 1 ? from.row(y + r) : last.data();
       outs[r] = y + r < from.height ? to.row(y + r) : spare.data();
     }
-    across_rows(rows, weights, parts, outs);
+    across_rows(rows, bytes, weights, parts, outs);
   }
 }
 

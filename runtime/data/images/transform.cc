@@ -3,38 +3,58 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/data/images/draws.h"
 #include "runtime/data/images/resize.h"
+#include "runtime/device/cpu/loops/widest.h"
 
 namespace dtrain {
 namespace {
 
-/// A number for each byte of each channel.
-using NumberTable = std::array<std::array<float, 256>, 3>;
-
-NumberTable make_numbers(const PixelNumbers& numbers) {
-  NumberTable table;
-  for (std::size_t c = 0; c < table.size(); ++c) {
-    for (std::size_t byte = 0; byte < table[c].size(); ++byte)
-      table[c][byte] = (static_cast<float>(byte) / 255.0F - numbers.mean[c]) / numbers.deviation[c];
+/// The three colours of a row, each of its own, from right to left where mirrored.
+void separate(const std::uint8_t* pixels, std::size_t width, bool mirrored, std::uint8_t* red,
+              std::uint8_t* green, std::uint8_t* blue) {
+  DTRAIN_INDEPENDENT
+  for (std::size_t x = 0; x < width; ++x) {
+    red[x] = pixels[3 * x];
+    green[x] = pixels[3 * x + 1];
+    blue[x] = pixels[3 * x + 2];
   }
-  return table;
+  if (!mirrored) return;
+  for (std::uint8_t* const colour : {red, green, blue}) std::reverse(colour, colour + width);
 }
 
-void write_numbers(const PictureView& pixels, bool mirrored, const NumberTable& numbers, const View& image) {
-  const std::int64_t step = mirrored ? -image.strides[2] : image.strides[2];
-  for (std::int64_t c = 0; c < 3; ++c) {
-    const auto& table = numbers[static_cast<std::size_t>(c)];
-    for (int y = 0; y < pixels.height; ++y) {
-      float* out = image.as<float>() + c * image.strides[0] + y * image.strides[1];
-      if (mirrored) out += (pixels.width - 1) * image.strides[2];
-      const std::uint8_t* pixel = pixels.row(y) + c;
-      for (int x = 0; x < pixels.width; ++x, pixel += 3, out += step) *out = table[*pixel];
-    }
+/// By divisions, as torchvision has it: a product with the inverse is rounded in another way.
+void normalise(const std::uint8_t* bytes, std::size_t count, float mean, float deviation, float* out,
+               std::int64_t step) {
+  const auto number = [&](std::uint8_t byte) {
+    return (static_cast<float>(byte) / 255.0F - mean) / deviation;
+  };
+  if (step == 1) {
+    DTRAIN_INDEPENDENT
+    for (std::size_t x = 0; x < count; ++x) out[x] = number(bytes[x]);
+  } else {
+    for (std::size_t x = 0; x < count; ++x, out += step) *out = number(bytes[x]);
   }
+}
+
+void write_numbers(const PictureView& pixels, bool mirrored, const PixelNumbers& numbers, const View& image) {
+  const auto width = static_cast<std::size_t>(pixels.width);
+  thread_local std::vector<std::uint8_t> colours;
+  colours.resize(3 * width);
+  cpu::widest([&] {
+    for (int y = 0; y < pixels.height; ++y) {
+      std::uint8_t* const row = colours.data();
+      separate(pixels.row(y), width, mirrored, row, row + width, row + 2 * width);
+      for (std::size_t c = 0; c < 3; ++c) {
+        normalise(row + c * width, width, numbers.mean[c], numbers.deviation[c],
+                  image.as<float>() + static_cast<std::int64_t>(c) * image.strides[0] + y * image.strides[1],
+                  image.strides[2]);
+      }
+    }
+  });
 }
 
 /// A normalised value of 0, the mean colour.
@@ -84,7 +104,7 @@ PictureSize with_short_side(PictureSize size, int short_side) {
 
 PictureTransform::PictureTransform(int size, int resize, const Augmentation& augmentation,
                                    const PixelNumbers& numbers)
-    : size_(size), resize_(resize), augmentation_(augmentation), numbers_(make_numbers(numbers)) {
+    : size_(size), resize_(resize), augmentation_(augmentation), numbers_(numbers) {
   if (size < 1 || resize < size) {
     throw UsageError(fmt::format(
         "pictures: expected a size of at least 1 and a short side of at least that, got {} and {}", size,

@@ -60,7 +60,7 @@ class PictureTransform {
 
   int size_, resize_;
   Augmentation augmentation_;
-  std::array<std::array<float, 256>, 3> numbers_;  ///< of each byte of each channel
+  PixelNumbers numbers_;
 };
 
 }  // namespace dtrain
