@@ -50,7 +50,7 @@ std::string text_at(const fs::path& path, std::vector<std::string>& notes,
   try {
     return read(*text, path.string());
   } catch (const DataError& error) {
-    notes.push_back(fmt::format("{} What it says is left out.", error.what()));
+    notes.push_back(fmt::format("{}; what it says is left out.", error.what()));
     return {};
   }
 }

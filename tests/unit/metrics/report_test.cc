@@ -93,7 +93,8 @@ TEST(Report, BrokenFilesAreNamedAndLeftOut) {
   const Json data = data_of(run);
   ASSERT_EQ(data.at("notes").size(), 2U);
   EXPECT_THAT(data.at("notes").at(0).get<std::string>(), HasSubstr("config.json"));
-  EXPECT_THAT(data.at("notes").at(1).get<std::string>(), HasSubstr("summary.json"));
+  EXPECT_THAT(data.at("notes").at(1).get<std::string>(),
+              testing::AllOf(HasSubstr("summary.json"), HasSubstr("; what it says is left out.")));
   EXPECT_TRUE(data.at("config").is_null());
   EXPECT_TRUE(data.at("summary").is_null());
   EXPECT_EQ(data.at("lines"), Json::parse(R"({"read": 302, "left_out": 1, "first_left_out": 302})"));
