@@ -57,9 +57,13 @@ bool has_avx512() noexcept {
 bool has_avx512_bf16() noexcept { return has_avx512() && __builtin_cpu_supports("avx512bf16") != 0; }
 
 // Leaf 7: bit 22 of EDX (Intel's manual, volume 2, CPUID). Not every compiler here knows it by name.
+// Asked once: in a virtual machine the question stops it, and convolutions ask at every call.
 bool has_amx_bf16() noexcept {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && ((edx >> 22U) & 1U) != 0;
+  static const bool has = [] {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && ((edx >> 22U) & 1U) != 0;
+  }();
+  return has;
 }
 
 #else

@@ -41,7 +41,7 @@ class Convolution {
   }
 
   void run() {
-    const std::int64_t filter_words = few_tiles_ ? 0 : loops_.taps() * order_.lanes * depth_;
+    const std::int64_t filter_words = few_tiles_ ? 0 : loops_.taps() * filter_pitch(order_.lanes);
     const std::int64_t all_rows = few_tiles_ ? fill_up(tiles_.count(), loops_.product_rows) : 0;
     ScratchPieces pieces(scratch_.shared, filter_words + arrays_.floats(all_rows, depth_) + order_.depth, 3);
     zeros_ = take_zeros(pieces, order_.depth);
@@ -52,7 +52,7 @@ class Convolution {
  private:
   /// The whole filter first, which is small, then some tiles at a time.
   void run_by_tiles(float* filter) const {
-    const std::int64_t tap_pitch = order_.lanes * depth_;
+    const std::int64_t tap_pitch = filter_pitch(order_.lanes);
     for_chunks(order_.lanes / kChannelStep, filter_ns(), [&](std::int64_t block, int) {
       transform_filter(block, filter + block * kChannelStep * depth_, tap_pitch);
     });
@@ -74,7 +74,7 @@ class Convolution {
     for_ranges(
         tiles_.count(), loops_.product_rows, static_cast<double>(order_.depth) * 4,
         [&](std::int64_t first, std::int64_t end) { transform(first, end - first, all.below(first)); });
-    const std::int64_t tap_pitch = kChannelStep * depth_;
+    const std::int64_t tap_pitch = filter_pitch(kChannelStep);
     const double block_ns =
         tile_ns(loops_, order_.depth, kChannelStep) * static_cast<double>(tiles_.count()) + filter_ns();
     for_chunks(order_.lanes / kChannelStep, block_ns, [&](std::int64_t block, int worker) {
@@ -89,6 +89,9 @@ class Convolution {
       }
     });
   }
+
+  /// Words from tap to tap of a filter's `lanes`.
+  std::int64_t filter_pitch(std::int64_t lanes) const { return lanes * depth_ + TapArrays::kTapPadding; }
 
   double filter_ns() const { return static_cast<double>(kChannelStep * order_.depth * loops_.taps()) / 8; }
 

@@ -25,6 +25,18 @@ inline void load_tile(const void* const* pixels, std::int64_t channel, V* x) {
     x[i] = Element::load(static_cast<const Element::Stored*>(pixels[i]) + channel);
 }
 
+/// Asks for the cache lines of `kCount` pixels that the next tile reads from `channel` on, once a line. They
+/// lie apart, and a tile keeps the processor busy for longer than it looks ahead: nothing else would ask in
+/// time.
+template <int kCount>
+inline void prefetch_tile(const void* const* pixels, std::int64_t channel) {
+  constexpr std::int64_t kLine = 64 / sizeof(Element::Stored);
+  if (channel % kLine != 0) return;
+#pragma GCC unroll 36
+  for (int i = 0; i < kCount; ++i)
+    __builtin_prefetch(static_cast<const Element::Stored*>(pixels[i]) + channel);
+}
+
 template <class Tile>
 struct Loops {
   static constexpr int kWindow = Tile::kWindow, kTaps = kWindow * kWindow,
@@ -34,6 +46,7 @@ struct Loops {
                     const TapWords& to) {
     for (std::int64_t t = 0; t < tiles; ++t, pixels += kTaps) {
       for (std::int64_t c = 0; c < channels; c += kVector) {
+        if (t + 1 < tiles) prefetch_tile<kTaps>(pixels + kTaps, c);
         V x[kTaps], v[kTaps];
         load_tile<typename Tile::Input>(pixels, c, x);
         transform<typename Tile::Input>(x, v);
@@ -62,6 +75,7 @@ struct Loops {
     constexpr int kIn = Line::kIn * Line::kIn, kPack = Element::kPack;
     for (std::int64_t t = 0; t < tiles; t += kPack, pixels += kPack * kIn) {
       for (std::int64_t c = 0; c < channels; c += kVector) {
+        if (t + kPack < tiles) prefetch_tile<kPack * kIn>(pixels + kPack * kIn, c);
         V v[kPack][kTaps];
         for (int p = 0; p < kPack; ++p) {
           V x[kIn];
@@ -123,10 +137,15 @@ struct Loops {
 
   template <class Weight>
   static void filter_from(const FilterOrder& order, const Weight* weight, float* to, std::int64_t tap_pitch) {
-    const std::int64_t words = order.depth / Element::kPack;
+    constexpr std::int64_t kAhead = 8;  // words whose filters are on their way
+    const std::int64_t words = order.depth / Element::kPack, step = Element::kPack * order.depth_stride;
     for (std::int64_t lane = 0; lane < order.lanes; lane += kWidth) {
       for (std::int64_t d = 0; d < words; ++d, to += kWidth) {
-        const Weight* from = weight + lane * order.lane_stride + d * Element::kPack * order.depth_stride;
+        const Weight* from = weight + lane * order.lane_stride + d * step;
+        for (int p = 0; p < Element::kPack; ++p) {
+          for (int i = 0; i < kWidth; ++i)
+            __builtin_prefetch(from + kAhead * step + p * order.depth_stride + i * order.lane_stride);
+        }
         for (int i = 0; i < kProductVectors; ++i)
           filter_words(order, from + i * kVector * order.lane_stride, to + i * kVector, tap_pitch);
       }

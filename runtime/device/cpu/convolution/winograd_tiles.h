@@ -64,6 +64,10 @@ class Tiles {
 /// Arrays [tap][row][word] in scratch memory, for the loops of one size of tile.
 class TapArrays {
  public:
+  /// Words between taps, which are written side by side: without them their lines would meet in one set of
+  /// the caches.
+  static constexpr std::int64_t kTapPadding = 5 * 16;
+
   explicit TapArrays(const WinogradLoops& loops) : taps_(loops.taps()) {}
 
   std::int64_t floats(std::int64_t rows, std::int64_t words) const noexcept {
@@ -74,8 +78,7 @@ class TapArrays {
   }
 
  private:
-  /// Words between rows beside the channels; and between taps, which are read side by side.
-  static constexpr std::int64_t kPadding = 16, kTapPadding = 5 * 16;
+  static constexpr std::int64_t kPadding = 16;  ///< words between rows beside the channels
   static constexpr std::int64_t tap_pitch(std::int64_t rows, std::int64_t words) noexcept {
     return rows * (words + kPadding) + kTapPadding;
   }
