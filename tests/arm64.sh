@@ -5,11 +5,12 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: bash tests/arm64.sh [--dir DIR] [--tests REGEX] [--ccache DIR]
+usage: bash tests/arm64.sh [--dir DIR] [--tests REGEX] [--ccache DIR] [--jobs N]
 
   --dir DIR       where the root is made and kept, to try again in minutes (default: a new folder, removed at the end)
   --tests REGEX   the tests to build and run (default: the unit tests of kernels, tensors and data)
   --ccache DIR    compiles with this compiler cache
+  --jobs N        compiles this many files, and runs this many tests, at a time (default: the number of CPUs)
 TEXT
 }
 
@@ -17,17 +18,18 @@ repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=cluster/local/bare_root.sh
 source "$repository/cluster/local/bare_root.sh"
 arguments=("$@")
-dir='' tests='^unit_(base|tensor|device|workers|autograd|operations|nn|optim|checkpoint|data|pictures|tokens|collectives)$' cache=''
+dir='' tests='^unit_(base|tensor|device|workers|autograd|operations|nn|optim|checkpoint|data|pictures|tokens|collectives)$' cache='' jobs=$(nproc)
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
-    --dir | --tests | --ccache) [ $# -ge 2 ] || die "$1: expected a value" ;;
+    --dir | --tests | --ccache | --jobs) [ $# -ge 2 ] || die "$1: expected a value" ;;
     *) usage >&2; die "unknown argument '$1'" ;;
   esac
   case $1 in
     --dir) dir=$2 ;;
     --tests) tests=$2 ;;
     --ccache) cache=$(realpath "$2") ;;
+    --jobs) jobs=$2 ;;
   esac
   shift 2
 done
@@ -72,7 +74,12 @@ in_root cmake -S /root/dtrain -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DDT
   -DDTRAIN_WITH_MPI=OFF -DDTRAIN_WITH_CUDA=OFF "${launcher[@]}"
 mapfile -t targets < <(in_root ctest --test-dir $build -N -R "$tests" | awk '/Test +#/ { print $3 }')  # named alike
 [ ${#targets[@]} -gt 0 ] || die "no test matches '$tests'"
-say "building dtrain, dtrain-launch and ${#targets[@]} test programs"
-in_root ninja -C $build dtrain dtrain-launch "${targets[@]}"
+# The tests come first: they need a part of the tree, the programs need all of it.
+say "building ${#targets[@]} test programs"
+in_root ninja -C $build -j "$jobs" "${targets[@]}"
+code=0
+in_root ctest --test-dir $build -R "$tests" --output-on-failure --timeout 3600 --parallel "$jobs" || code=$?
+say "building dtrain and dtrain-launch"
+in_root ninja -C $build -j "$jobs" dtrain dtrain-launch
 in_root qemu-aarch64 $build/bin/dtrain --version
-in_root ctest --test-dir $build -R "$tests" --output-on-failure --timeout 3600 --parallel "$(nproc)"
+exit $code
