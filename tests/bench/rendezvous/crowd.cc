@@ -18,7 +18,12 @@ using rendezvous::LeaderEvent;
 using std::chrono::milliseconds;
 
 constexpr int kServeEvery = 32;  // connections
+// Connections to one address of the server: the kernel has some 28,000 ports for those, counting what closed
+// in the last minute, and searches long when few are left.
+constexpr int kAnAddress = 2'000;
 constexpr Duration kTickEvery = milliseconds(100);
+
+}  // namespace
 
 rendezvous::NodeOffer offer_of(int node_rank) {
   rendezvous::NodeOffer offer;
@@ -30,8 +35,6 @@ rendezvous::NodeOffer offer_of(int node_rank) {
       {"nnodes", "all"}, {"nproc", "8"}, {"program", "dtrain train"}, {"config", "0123456789abcdef"}};
   return offer;
 }
-
-}  // namespace
 
 struct Crowd::Trouble {
   std::mutex mutex;
@@ -69,9 +72,10 @@ class Crowd::Loop {
     store.job = options_.job;
     store.role = "launcher";
     store.rank = rank;
-    slots_.push_back(std::make_unique<Slot>(
-        connect_to_store(options_.server, store, Deadline::after(std::chrono::seconds(60))), offer_of(rank),
-        rendezvous::SessionTimes{options_.beat, options_.lease}));
+    const Endpoint server{fmt::format("127.0.0.{}", 1 + rank / kAnAddress), options_.server.port};
+    slots_.push_back(
+        std::make_unique<Slot>(connect_to_store(server, store, Deadline::after(std::chrono::seconds(60))),
+                               offer_of(rank), rendezvous::SessionTimes{options_.beat, options_.lease}));
     Slot& slot = *slots_.back();
     epoll_event event{};
     event.events = EPOLLIN;

@@ -10,8 +10,12 @@
 #include <vector>
 
 #include "cluster/rendezvous/member.h"
+#include "cluster/rendezvous/messages.h"
 
 namespace dtrain::bench {
+
+/// What a launcher says of itself and of its eight workers when it joins.
+rendezvous::NodeOffer offer_of(int node_rank);
 
 class Crowd {
  public:

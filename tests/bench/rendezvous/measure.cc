@@ -18,22 +18,17 @@ double seconds_since(TimePoint start) {
   return std::chrono::duration<double>(steady_clock().now() - start).count();
 }
 
-Deadline patience() { return Deadline::after(seconds(120)); }
+// What dtrain-launch has by default.
+constexpr Duration kLease = seconds(10), kLostAfter = seconds(12);
 
-rendezvous::ServerOptions server_options(int nodes, const Token& token) {
-  rendezvous::ServerOptions options;
-  options.token = token;
-  options.job = "bench";
-  options.rules.min_nodes = options.rules.max_nodes = nodes;
-  options.rules.run_id = "bench";
-  return options;
-}
+Deadline patience() { return Deadline::after(seconds(120)); }
 
 rendezvous::MemberOptions member_options(std::uint16_t port, const Token& token) {
   rendezvous::MemberOptions options;
   options.server = {"127.0.0.1", port};
   options.token = token;
   options.job = "bench";
+  options.lease = kLease;
   return options;
 }
 
@@ -86,6 +81,16 @@ void measure_paced(StoreClient& client, Attackers& attackers, int pairs, double 
 
 }  // namespace
 
+rendezvous::ServerOptions server_options(int nodes, const std::optional<Token>& token) {
+  rendezvous::ServerOptions options;
+  options.token = token;
+  options.job = "bench";
+  options.rules.min_nodes = options.rules.max_nodes = nodes;
+  options.rules.run_id = "bench";
+  options.rules.lease = kLease, options.rules.lost_after = kLostAfter;
+  return options;
+}
+
 ScaleResult measure_scale(int launchers, int threads, double beat_s) {
   const Token token = make_token();
   const ServerProcess server(server_options(launchers, token));
@@ -106,7 +111,7 @@ ScaleResult measure_scale(int launchers, int threads, double beat_s) {
   reaches(&Crowd::started);
   result.joined_s = seconds_since(start);
   result.after_last_s = seconds_since(arrived);
-  const double cpu = server.cpu_seconds();
+  const double cpu = result.server_s = server.cpu_seconds();
   const TimePoint beating = steady_clock().now();
   std::this_thread::sleep_for(std::chrono::duration<double>(beat_s));
   result.beat_cpu = (server.cpu_seconds() - cpu) / seconds_since(beating);

@@ -2,18 +2,24 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cluster/rendezvous/server.h"
 #include "tests/bench/rendezvous/attackers.h"
 
 namespace dtrain::bench {
+
+/// Of a job of `nodes` launchers, with the lease that dtrain-launch has by default.
+rendezvous::ServerOptions server_options(int nodes, const std::optional<Token>& token);
 
 struct ScaleResult {
   int launchers = 0;
   double connected_s = 0;   ///< from the first launcher's first packet until the last has authenticated
   double joined_s = 0;      ///< … until the last has heard the start of round 0
   double after_last_s = 0;  ///< from the last one's arrival until the last has heard the start
+  double server_s = 0;      ///< CPU time of the server until then
   double failure_ms = 0;    ///< from one launcher's report until the last has heard the stop
   double over_ms = 0;       ///< from there until the last has heard the end
   double beat_cpu = 0;      ///< the server's share of a core while all beat once a second

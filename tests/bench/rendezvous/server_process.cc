@@ -13,17 +13,24 @@
 #include "runtime/base/check.h"
 
 namespace dtrain::bench {
+namespace {
+
+constexpr rlim_t kMostFiles = 1U << 18;  // for the connections of the most launchers that a job can have
+
+}  // namespace
 
 std::size_t raise_open_files() {
   rlimit limit{};
   check(Sys{::getrlimit(RLIMIT_NOFILE, &limit)}, "getrlimit RLIMIT_NOFILE");
+  const rlimit all{kMostFiles, kMostFiles};
+  if (limit.rlim_max < kMostFiles && ::setrlimit(RLIMIT_NOFILE, &all) == 0) return kMostFiles;
   limit.rlim_cur = limit.rlim_max;
   check(Sys{::setrlimit(RLIMIT_NOFILE, &limit)}, "setrlimit RLIMIT_NOFILE");
   return limit.rlim_cur;
 }
 
 ServerProcess::ServerProcess(const rendezvous::ServerOptions& options) {
-  Listener listener = listen_on("127.0.0.1", 0, Deadline::after(std::chrono::seconds(5)));
+  Listener listener = listen_on("0.0.0.0", 0, Deadline::after(std::chrono::seconds(5)));
   port_ = listener.port();
   pid_ = static_cast<pid_t>(check(Sys{::fork()}, "fork"));
   if (pid_ != 0) return;
@@ -51,8 +58,8 @@ double ServerProcess::cpu_seconds() const {
   return static_cast<double>(user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
-double ServerProcess::status_mib(const char* field) const {
-  std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
+double status_mib(pid_t pid, const char* field) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
   std::string line;
   while (std::getline(status, line)) {
     if (line.rfind(field, 0) == 0) return std::stod(line.substr(line.find(':') + 1)) / 1024;
@@ -60,7 +67,7 @@ double ServerProcess::status_mib(const char* field) const {
   return 0;
 }
 
-double ServerProcess::peak_mib() const { return status_mib("VmHWM"); }
-double ServerProcess::resident_mib() const { return status_mib("VmRSS"); }
+double ServerProcess::peak_mib() const { return status_mib(pid_, "VmHWM"); }
+double ServerProcess::resident_mib() const { return status_mib(pid_, "VmRSS"); }
 
 }  // namespace dtrain::bench

@@ -11,7 +11,8 @@ namespace dtrain::bench {
 
 class ServerProcess {
  public:
-  /// Forks; to be called while this process has one thread.
+  /// Forks; to be called while this process has one thread. It listens on every address, so that crowd.cc can
+  /// have more connections than one pair of addresses has ports.
   explicit ServerProcess(const rendezvous::ServerOptions& options);
   ~ServerProcess();
   ServerProcess(const ServerProcess&) = delete;
@@ -24,12 +25,14 @@ class ServerProcess {
   double resident_mib() const;
 
  private:
-  double status_mib(const char* field) const;
   pid_t pid_ = -1;
   std::uint16_t port_ = 0;
 };
 
-/// Raises the limit on open files as far as allowed; returns it.
+/// A size of a process, of /proc/PID/status.
+double status_mib(pid_t pid, const char* field);
+
+/// Raises the limit on open files as far as allowed (root: to 262,144); returns it.
 std::size_t raise_open_files();
 
 }  // namespace dtrain::bench

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/bench/rendezvous/measure.h"
+#include "tests/bench/rendezvous/without_sockets.h"
 
 namespace dtrain::bench {
 namespace {
@@ -12,6 +13,14 @@ TEST(RendezvousScale, SomeHundredLaunchersMeetFailAndEnd) {
   EXPECT_LT(result.joined_s, 15);
   EXPECT_LT(result.failure_ms, 10000);
   EXPECT_LT(result.server_mib, 200);
+}
+
+TEST(RendezvousScale, SomeThousandLaunchersMeetAndFailWithoutSockets) {
+  const WorkResult result = measure_without_sockets(3000);
+  EXPECT_EQ(result.trouble, "");
+  EXPECT_LT(result.joined_s, 15);
+  EXPECT_LT(result.failure_s, 10);
+  EXPECT_GT(result.mib, 1);
 }
 
 TEST(RendezvousHostile, StrangersDisturbNobody) {
