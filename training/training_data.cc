@@ -128,7 +128,10 @@ std::optional<FedPictures> TrainingData::first_fed(const Task& task, const std::
   if (order.empty()) return std::nullopt;
   FedPictures fed{.numbers =
                       train_->pixel_numbers(static_cast<std::size_t>(&image - train_->fields().data()))};
-  for (const std::int64_t sample : order) fed.samples.push_back(train_->place_of(sample));
+  for (const std::int64_t sample : order) {
+    fed.samples.push_back(train_->place_of(sample));
+    fed.files.push_back(train_->file_of(sample));
+  }
   Loader loader(read_from_, device, {.batch_size = static_cast<std::int64_t>(order.size()), .seed = seed_});
   loader.start(std::move(order), 0);
   const auto batch = loader.next(deadline);

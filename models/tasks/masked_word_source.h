@@ -37,6 +37,7 @@ class MaskedWordSource final : public Source {
   std::span<const Field> fields() const noexcept override { return fields_; }
   void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override;
   std::int64_t place_of(std::int64_t index) const noexcept override { return windows_->place_of(index); }
+  std::string file_of(std::int64_t index) const override { return windows_->file_of(index); }
   bool in_memory() const noexcept override { return windows_->in_memory(); }
 
  private:

@@ -53,6 +53,7 @@ class MixedSource final : public Source {
   std::span<const Field> fields() const noexcept override { return fields_; }
   void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override;
   std::int64_t place_of(std::int64_t index) const noexcept override { return samples_->place_of(index); }
+  std::string file_of(std::int64_t index) const override { return samples_->file_of(index); }
   bool in_memory() const noexcept override { return samples_->in_memory(); }
   bool has_bytes(std::size_t field) const noexcept override {
     return field + 1 < fields_.size() && samples_->has_bytes(field);

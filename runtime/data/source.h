@@ -84,6 +84,14 @@ class Source {
   /// one hands the question on.
   virtual std::int64_t place_of(std::int64_t index) const noexcept { return index; }
 
+  /// The file of its own that sample `index` is read from, "cats/3.jpg", or its archive and its name in
+  /// there, "s.tar:cats/3.jpg", for people and logs; may be read from the disk. Empty: samples share their
+  /// files, as the rows of a table do, or have none. A source made of another one hands the question on.
+  virtual std::string file_of(std::int64_t index) const {
+    static_cast<void>(index);
+    return {};
+  }
+
   /// Whether read() only copies from memory, so that all samples may be looked at where of others, which are
   /// read from files or computed, only some are. A source made of another one hands the question on.
   virtual bool in_memory() const noexcept { return false; }

@@ -55,6 +55,7 @@ class PictureRuns : public testing::Test {
 TEST_F(PictureRuns, TheSameWeightsForAnyNumberOfWorkersAndThreads) {
   for (const auto& [name, world, threads, cache] : {std::tuple{"one", 1, "0", "0"},
                                                     {"threads", 1, "3", "0"},
+                                                    {"many", 1, "64", "0"},
                                                     {"workers", 2, "1", "0"},
                                                     {"cached", 2, "3", "64"}}) {
     const RunResult result =
@@ -299,10 +300,45 @@ TEST_F(PictureRuns, PicturesAreNamedByWhatWasLearned) {
       0);
   const RunResult shard = predict(archive);
   ASSERT_EQ(shard.exit_code, 0) << shard.err;
-  EXPECT_THAT(shard.out, AllOf(HasSubstr("s.tar:512,"), HasSubstr(row.substr(row.find(",")))));
+  EXPECT_THAT(shard.out, AllOf(HasSubstr("s.tar:0.png,"), HasSubstr(row.substr(row.find(",")))));
   EXPECT_THAT(predict(folder_ / "nowhere.png").err, HasSubstr("nowhere.png"));
   fs::create_directory(folder_ / "empty");
   EXPECT_THAT(predict(folder_ / "empty").err, AllOf(HasSubstr("empty"), HasSubstr("pictures")));
+}
+
+// Its folder is its class, whatever the split, the workers and the steps in between.
+TEST_F(PictureRuns, WhatTheReportShowsIsNamedByItsFile) {
+  ASSERT_EQ(test::run({"/usr/bin/env", "sh", "-c",
+                       "cd " + folder_.path().string() +
+                           " && i=0; for f in data/*/*.png; do i=$((i+1)); cp $f $i.png; case $f in *cat*) "
+                           "echo 0;; *) echo 1;; esac > $i.cls; tar rf s.tar $i.png $i.cls; done"})
+                .exit_code,
+            0);
+  for (const auto& [name, dataset] :
+       {std::pair<std::string, std::string>{"folder", data()},
+        {"shards", "shards:" + (folder_ / "s.tar").string() + ",size=28,split=0.8"}}) {
+    const RunResult trained = train(run(name, 2, {"--dataset=" + dataset}));
+    ASSERT_EQ(trained.exit_code, 0) << trained.err;
+    const fs::path folder = folder_ / name;
+    const Json fed = Json::parse_or_null(read_file(folder / "batch.json"))["samples"];
+    const Json found = Json::parse_or_null(read_file(folder / "evaluation.json"))["mistakes"];
+    ASSERT_GT(fed.size(), 0U);
+    ASSERT_GT(found.size(), 0U);
+    for (const auto& [rows, label] : {std::pair{fed, false}, {found, true}}) {
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        const std::string file = rows[i]["file"].text();
+        if (name == "shards") {
+          EXPECT_TRUE(file.starts_with((folder_ / "s.tar:").string())) << file;
+          EXPECT_TRUE(fs::exists(folder_ / file.substr(file.find(':') + 1))) << file;
+          continue;
+        }
+        EXPECT_TRUE(fs::exists(file)) << file;
+        const std::string own =
+            label ? (rows[i]["label"].integer() == 0 ? "cat" : "dog") : rows[i]["label"].text();
+        EXPECT_EQ(fs::path(file).parent_path().filename(), own) << file;
+      }
+    }
+  }
 }
 
 TEST_F(PictureRuns, ADamagedPictureIsNamedOrSkipped) {

@@ -65,6 +65,7 @@ std::string batch_json(const FedPictures& fed) {
   ordered_json json = {{"sheet", sheet}, {"samples", ordered_json::array()}};
   for (std::size_t i = 0; i < fed.samples.size(); ++i) {
     json["samples"].push_back({{"sample", fed.samples[i]}});
+    if (!fed.files[i].empty()) json["samples"].back()["file"] = fed.files[i];
     if (!fed.labels.empty()) json["samples"].back()["label"] = class_name(fed.classes, fed.labels[i]);
   }
   return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
@@ -86,6 +87,8 @@ std::string evaluation_json(const Confusion& confusion, const EvaluatedAt& at, c
                                 {"label", one.label},
                                 {"predicted", one.predicted},
                                 {"probability", one.probability}});
+    if (const std::string file = on.source->file_of(one.sample); !file.empty())
+      json["mistakes"].back()["file"] = file;
   }
   json["sheet"] = mistakes_sheet(confusion, on, deadline);
   return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";

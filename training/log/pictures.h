@@ -22,6 +22,7 @@ struct FedPictures {
   std::vector<float> values = {};  ///< [N, C, H, W]
   Dims shape = {};
   std::vector<std::int64_t> samples = {};  ///< their places in the files
+  std::vector<std::string> files = {};     ///< of each (Source::file_of)
   std::vector<std::int64_t> labels = {};   ///< empty: they have none
   std::vector<std::string> classes = {};   ///< the labels' names; empty: numbers
   std::optional<PixelNumbers> numbers = {};

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
 #include "runtime/base/files/durable_file.h"
@@ -383,19 +382,9 @@ void RunLogger::dump_batch(std::int64_t step, double loss, std::optional<double>
   }
   const std::vector<std::int64_t> samples = spikes_.samples_of(step);
   if (logs_.empty() || samples.empty()) return;
-  nlohmann::json batch = {{"start", at.start},
-                          {"step", step},
-                          {"epoch", at.epoch},
-                          {"rank", context_.rank},
-                          {"loss", loss},  // null where it is not finite
-                          {"median_loss", median ? nlohmann::json(*median) : nlohmann::json()},
-                          {"indices", samples}};
-  if (train_) {
-    batch["source"] = train_->name();
-    for (const std::int64_t sample : samples) batch["rows"].push_back(train_->place_of(sample));
-  }
-  post([path = logs_ / fmt::format("{}{}.json", name, context_.rank), text = batch.dump() + "\n"] {
-    replace_file(path, text);
+  const DumpedBatch batch{at.start, step, at.epoch, context_.rank, loss, median, samples};
+  post([path = logs_ / fmt::format("{}{}.json", name, context_.rank), batch, train = train_] {
+    replace_file(path, batch_json(batch, train.get()));
   });
 }
 

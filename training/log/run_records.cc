@@ -34,6 +34,27 @@ std::string config_json(const Options& options, const Environment& environment, 
   return json.dump(2);
 }
 
+std::string batch_json(const DumpedBatch& batch, const Source* train) {
+  nlohmann::json json = {{"start", batch.start},
+                         {"step", batch.step},
+                         {"epoch", batch.epoch},
+                         {"rank", batch.rank},
+                         {"loss", batch.loss},  // null where it is not finite
+                         {"median_loss", batch.median ? nlohmann::json(*batch.median) : nlohmann::json()},
+                         {"indices", batch.samples}};
+  if (train == nullptr) return json.dump() + "\n";
+  json["source"] = train->name();
+  for (const std::int64_t sample : batch.samples) json["rows"].push_back(train->place_of(sample));
+  try {
+    for (const std::int64_t sample : batch.samples) {
+      if (std::string file = train->file_of(sample); !file.empty()) json["files"].push_back(std::move(file));
+    }
+  } catch (const Error&) {  // it may be the very reason
+    json.erase("files");
+  }
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
 std::string summary_json(const RunSummary& summary) {
   nlohmann::json json = {{"status", summary.status},
                          {"start", summary.start},

@@ -39,6 +39,19 @@ struct RunSummary {
   std::map<std::string, double> phase_milliseconds;  ///< a step's time by phase
 };
 
+/// The samples of a step whose loss stood out.
+struct DumpedBatch {
+  std::int64_t start = 0, step = 0, epoch = 0;
+  int rank = 0;
+  double loss = 0;
+  std::optional<double> median = {};       ///< of the losses before
+  std::vector<std::int64_t> samples = {};  ///< of this rank, in the training split
+};
+
+/// logs/batch-step-*.json: with the samples' places in the files of `train`, which may be null, and, where
+/// they have files of their own, those. Names that cannot be read are left out.
+std::string batch_json(const DumpedBatch& batch, const Source* train);
+
 std::string summary_json(const RunSummary& summary);
 
 }  // namespace dtrain

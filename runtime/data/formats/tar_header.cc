@@ -179,4 +179,26 @@ bool TarExtras::add_map(std::string_view numbers) {
   return true;
 }
 
+std::string tar_name_before(TarBytes front) {
+  const auto block_at = [&](std::size_t from_end) {
+    return front.subspan(front.size() - from_end * kTarBlock, kTarBlock);
+  };
+  const std::size_t blocks = front.size() / kTarBlock;
+  if (blocks == 0 || !tar_checksum_fits(block_at(1))) return {};
+  for (std::size_t content = 1; content + 2 <= blocks; ++content) {
+    const TarBytes header = block_at(content + 2);
+    const auto kind = static_cast<char>(header[156]);
+    if ((kind != 'x' && kind != 'X' && kind != 'L') || !tar_checksum_fits(header)) continue;
+    const auto bytes = tar_number(header.subspan(124, 12));
+    if (!bytes || (*bytes + kTarBlock - 1) / kTarBlock != static_cast<std::int64_t>(content)) continue;
+    const std::string_view words = {reinterpret_cast<const char*>(header.data()) + kTarBlock,
+                                    static_cast<std::size_t>(*bytes)};
+    if (kind == 'L') return std::string(words.substr(0, words.find('\0')));
+    TarExtras extras;
+    extras.add(words);
+    if (extras.name) return *extras.name;
+  }
+  return tar_name(block_at(1));
+}
+
 }  // namespace dtrain

@@ -26,6 +26,11 @@ bool tar_checksum_fits(TarBytes header);
 /// A header's own name: of ustar with the prefix, of a long one the first 100 characters.
 std::string tar_name(TarBytes header);
 
+/// The name of the member whose content begins where `front` ends, of which `front` has the blocks before:
+/// its own header's, or that of a long name or a pax header in front of that, if all of it is there. Empty
+/// where the last block is no header.
+std::string tar_name_before(TarBytes front);
+
 /// Which bytes of a sparse file are stored, in the order in which they lie in the archive.
 class SparseMap {
  public:

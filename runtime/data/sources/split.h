@@ -36,6 +36,7 @@ class SubsetSource final : public Source {
   std::int64_t place_of(std::int64_t index) const noexcept override {
     return source_->place_of(place(index));
   }
+  std::string file_of(std::int64_t index) const override { return source_->file_of(place(index)); }
   bool in_memory() const noexcept override { return source_->in_memory(); }
   bool has_bytes(std::size_t field) const noexcept override { return source_->has_bytes(field); }
   std::optional<PixelNumbers> pixel_numbers(std::size_t field) const noexcept override {

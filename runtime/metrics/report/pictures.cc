@@ -121,6 +121,12 @@ ordered_json confused_most(std::vector<Confused> table, const ordered_json& clas
   return rows;
 }
 
+/// Takes the name of the sample's file over, where it has one.
+void name_file(const ordered_json& entry, ordered_json& row) {
+  const ordered_json file = entry.value("file", ordered_json());
+  if (file.is_string()) row["file"] = file;
+}
+
 ordered_json mistakes_of(const Reader& file, const ordered_json& classes) {
   ordered_json rows = ordered_json::array();
   const auto count = static_cast<std::int64_t>(classes.size());
@@ -131,6 +137,7 @@ ordered_json mistakes_of(const Reader& file, const ordered_json& classes) {
                     {"label", classes[static_cast<std::size_t>(file.number(entry, "label", count))]},
                     {"predicted", classes[static_cast<std::size_t>(file.number(entry, "predicted", count))]},
                     {"probability", entry["probability"]}});
+    name_file(entry, rows.back());
   }
   return rows;
 }
@@ -145,6 +152,7 @@ std::string shown_batch(const std::string& text, const std::string& path) {
     if (json["samples"].size() == kMostShown) break;
     file.expect(entry.is_object(), "a sample");
     json["samples"].push_back({{"sample", file.number(entry, "sample")}});
+    name_file(entry, json["samples"].back());
     const ordered_json label = entry.value("label", ordered_json());
     if (label.is_string()) json["samples"].back()["label"] = label;
   }

@@ -194,9 +194,16 @@ function sheetImage(sheet, id, count) {
   return svg("svg", { width: 0, height: 0, style: "position:absolute;width:0", "aria-hidden": "true" }, image);
 }
 
+// A sample's file, or its index in the data set where many share one; a long path by its end.
+const sampleName = (one) => one.file === undefined ? `sample ${one.sample}` : one.file;
+function sampleText(one) {
+  const name = one.file === undefined ? String(one.sample) : one.file.split("/").pop();
+  return html("span", { class: "soft", title: sampleName(one) }, name);
+}
+
 function batchCard({ batch }) {
   if (!batch) return null;
-  const shots = batch.samples.map((one, i) => tile(batch.sheet, i, "batch-sheet", html("span", { title: `sample ${one.sample}` }, one.label === undefined ? "" : one.label)));
+  const shots = batch.samples.map((one, i) => tile(batch.sheet, i, "batch-sheet", html("span", { title: sampleName(one) }, one.label === undefined ? "" : one.label)));
   return html("section", { class: "card table wide", "data-table": "First training pictures" }, html("h3", {}, "First training pictures"),
     sheetImage(batch.sheet, "batch-sheet", shots.length), html("div", { class: "shots" }, ...shots),
     html("p", { class: "soft small" }, "Rank 0, first step: the pictures as the network sees them, augmented, with their labels."));
@@ -206,17 +213,17 @@ function mistakesCard({ evaluation }) {
   if (!evaluation || evaluation.mistakes.length === 0) return null;
   const { sheet, mistakes } = evaluation, title = "Worst mistakes";
   const note = html("p", { class: "soft small" }, `Evaluation after epoch ${evaluation.epoch + 1}: the samples whose labels the network finds least probable. `
-    + "The number is the sample's index in the data set. Look for wrong labels among them.");
+    + (mistakes[0].file === undefined ? "The number is the sample's index in the data set. " : "") + "Look for wrong labels among them.");
   if (!sheet) {
     const rows = mistakes.map((one) => html("tr", {}, html("td", {}, one.label), html("td", {}, one.predicted),
-      html("td", { class: "number" }, percentText(one.probability)), html("td", { class: "number" }, String(one.sample))));
+      html("td", { class: "number" }, percentText(one.probability)), html("td", { class: "number" }, one.file === undefined ? String(one.sample) : one.file)));
     const head = html("tr", {}, html("th", {}, "Label"), html("th", {}, "Predicted"), html("th", { class: "number" }, "Probability of the label"), html("th", { class: "number" }, "Sample"));
     const made = table(title, head, rows);
     made.append(note);
     return made;
   }
   const shots = mistakes.map((one, i) => tile(sheet, i, "mistakes-sheet", html("span", { title: one.predicted }, one.predicted),
-    html("span", { class: "soft", title: one.label }, "label " + one.label), html("span", { class: "soft" }, `${percentText(one.probability)}, ${one.sample}`)));
+    html("span", { class: "soft", title: one.label }, "label " + one.label), html("span", { class: "soft" }, percentText(one.probability)), sampleText(one)));
   return html("section", { class: "card table wide", "data-table": title }, html("h3", {}, title), sheetImage(sheet, "mistakes-sheet", shots.length),
     html("div", { class: "shots" }, ...shots), note);
 }

@@ -86,6 +86,12 @@ TEST_F(Shards, NamesAndSizesOfEveryForm) {
   tar.size_field = std::string("\x80\0\0\0\0\0\0\0\0\0\0\x06", 12);
   tar.add("4.jpg", "binary").add("4.cls", "4");
   EXPECT_THAT(samples({write("a.tar", tar.whole())}), ElementsAre("ustar/1", "gnu/2", "pax/3", "binary/4"));
+  const auto files = open_picture_shards({(folder_ / "a.tar").string()}, {});
+  std::vector<std::string> places;
+  for (std::int64_t i = 0; i < files->size(); ++i)
+    places.push_back(files->place(i).substr(folder_.path().string().size() + 1));
+  EXPECT_THAT(places, ElementsAre("a.tar:deep/er/1.jpg", "a.tar:" + long_name + ".jpg", "a.tar:\u00e9/3.jpg",
+                                  "a.tar:4.jpg"));
 }
 
 TEST_F(Shards, WhatCannotBeUsedIsRefusedByPlace) {

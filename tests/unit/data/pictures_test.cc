@@ -107,6 +107,7 @@ TEST_F(Pictures, AreSplitTransformedAndLabelled) {
       const test::Sample sample(*source, i, {}, 7, 3);
       EXPECT_EQ(sample.values<float>("image"), expected) << i;
       EXPECT_EQ(sample.label(), files->label(source->place_of(i)));
+      EXPECT_EQ(fs::path(source->file_of(i)).lexically_normal(), files->place(source->place_of(i)));
     }
   }
 }

@@ -188,11 +188,13 @@ TEST(ReportFiles, StartsAndTroublesComeFromTheLog) {
 TEST(ReportFiles, AConfusionIsWholeOfFewClassesAndItsWorstOfMany) {
   EXPECT_EQ(
       shown_evaluation(R"({"epoch":2,"classes":["a","b"],"confusion":[[0,0,5],[0,1,2],[1,1,4]],"mistakes":)"
-                       R"([{"sample":7,"label":0,"predicted":1,"probability":0.25}],"sheet":null})",
+                       R"([{"sample":7,"label":0,"predicted":1,"probability":0.25,"file":"d/7.png"},)"
+                       R"({"sample":8,"label":1,"predicted":0,"probability":0.5,"file":8}],"sheet":null})",
                        "x"),
       R"({"epoch":2,"samples":11,"classes":["a","b"],"matrix":[[5,2],[0,4]],"confused":)"
       R"([{"label":"a","predicted":"b","count":2,"of":7}],"mistakes":)"
-      R"([{"sample":7,"label":"a","predicted":"b","probability":0.25}],"sheet":null})");
+      R"([{"sample":7,"label":"a","predicted":"b","probability":0.25,"file":"d/7.png"},)"
+      R"({"sample":8,"label":"b","predicted":"a","probability":0.5}],"sheet":null})");
   std::string classes, confusion;
   for (int i = 0; i < 1000; ++i) {
     classes += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\"";

@@ -40,6 +40,7 @@ class ClipSource final : public Source {
   std::span<const Field> fields() const noexcept override { return fields_; }
   /// Throws DataError also for frames of different sizes.
   void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override;
+  std::string file_of(std::int64_t index) const override { return files_->place(index); }
   std::optional<PixelNumbers> pixel_numbers(std::size_t /*field*/) const noexcept override {
     return options_.picture.numbers;
   }

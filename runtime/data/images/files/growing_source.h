@@ -24,6 +24,7 @@ class GrowingSource final : public Source {
     source_->read(index, outputs, generator);
   }
   std::int64_t place_of(std::int64_t index) const noexcept override { return source_->place_of(index); }
+  std::string file_of(std::int64_t index) const override { return source_->file_of(index); }
   bool in_memory() const noexcept override { return source_->in_memory(); }
   bool has_bytes(std::size_t field) const noexcept override { return source_->has_bytes(field); }
   std::optional<PixelNumbers> pixel_numbers(std::size_t field) const noexcept override {

@@ -21,7 +21,8 @@ class PictureFiles {
   /// The classes' names, in the order of their numbers; if they have no names, the numbers.
   virtual const std::vector<std::string>& classes() const noexcept = 0;
   virtual std::int64_t label(std::int64_t index) const noexcept = 0;
-  /// Where picture `index` is, for people: its file, of a shard with the offset: "s.tar:1024".
+  /// Where picture `index` is, for people: its file, or its shard and its name in there, "s.tar:cats/3.jpg",
+  /// which is read from the shard; "s.tar:1024", the offset, of a sparse file. Throws as read().
   virtual std::string place(std::int64_t index) const = 0;
   /// Reads picture `index` into `memory`, which the result refers to. Throws SystemError for a file that
   /// cannot be read, DataError for one that is no longer what it was.

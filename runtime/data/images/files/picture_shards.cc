@@ -13,6 +13,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/fd.h"
 #include "runtime/data/formats/tar.h"
+#include "runtime/data/formats/tar_header.h"
 #include "runtime/data/formats/text.h"
 #include "runtime/data/images/files/kept_index.h"
 #include "runtime/data/images/files/masked_files.h"
@@ -184,9 +185,7 @@ class PictureShards final : public MaskedPictures {
   std::int64_t size() const noexcept override { return static_cast<std::int64_t>(list_.places.size()); }
   const std::vector<std::string>& classes() const noexcept override { return list_.classes; }
   std::int64_t label(std::int64_t index) const noexcept override { return at(index).label; }
-  std::string place(std::int64_t index) const override {
-    return fmt::format("{}:{}", shards_[static_cast<std::size_t>(at(index).shard)], at(index).offset);
-  }
+  std::string place(std::int64_t index) const override;
   EncodedPicture read(std::int64_t index, std::vector<std::uint8_t>& memory) const override {
     return read(at(index), memory);
   }
@@ -264,6 +263,17 @@ void PictureShards::read(std::size_t shard, std::int64_t offset, std::span<std::
     }
     done += static_cast<std::size_t>(count);
   }
+}
+
+// The list has no names, which would be most of it: the archive has.
+std::string PictureShards::place(std::int64_t index) const {
+  constexpr std::int64_t kMostBlocks = 8;
+  const auto shard = static_cast<std::size_t>(at(index).shard);
+  const std::int64_t blocks = std::min(at(index).offset / kTarBlock, kMostBlocks);
+  std::vector<std::uint8_t> front(static_cast<std::size_t>(blocks * kTarBlock));
+  read(shard, at(index).offset - blocks * kTarBlock, front);
+  const std::string name = tar_name_before(front);
+  return fmt::format("{}:{}", shards_[shard], name.empty() ? std::to_string(at(index).offset) : name);
 }
 
 EncodedPicture PictureShards::read(const Place& place, std::vector<std::uint8_t>& memory) const {

@@ -34,6 +34,7 @@ class PictureSource final : public Source {
   std::int64_t size() const noexcept override { return files_->size(); }
   std::span<const Field> fields() const noexcept override { return fields_; }
   void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override;
+  std::string file_of(std::int64_t index) const override { return files_->place(index); }
   std::optional<PixelNumbers> pixel_numbers(std::size_t /*field*/) const noexcept override {
     return numbers_;
   }

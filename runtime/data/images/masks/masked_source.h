@@ -29,6 +29,7 @@ class MaskedSource final : public Source {
   std::span<const Field> fields() const noexcept override { return fields_; }
   /// Throws DataError also for a mask of another size than its picture's, or with a number that is no class.
   void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const override;
+  std::string file_of(std::int64_t index) const override { return files_->place(index); }
   std::optional<PixelNumbers> pixel_numbers(std::size_t field) const noexcept override {
     return field == 0 ? std::optional(numbers_) : std::nullopt;
   }
