@@ -20,7 +20,7 @@ for path in sys.argv[1:]:
 fi
 
 seconds=60 jobs=1
-targets="nodelist tasks_per_node config handshake frames store_messages rendezvous_messages rendezvous_session rendezvous_membership csv npy safetensors state shard_index idx hosts report server_messages server_table picture tar torch_store wds_index"
+targets="nodelist tasks_per_node config handshake frames store_messages rendezvous_messages rendezvous_session rendezvous_membership csv npy npz safetensors state shard_index idx hosts report server_messages server_table picture tar torch_store wds_index"
 while [ $# -gt 0 ]; do
   case $1 in
     --seconds) seconds=$2 && shift 2 ;;

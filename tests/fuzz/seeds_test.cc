@@ -68,6 +68,7 @@ const std::map<std::string, Target>& targets() {
       {"idx", fuzz::idx},
       {"nodelist", fuzz::nodelist},
       {"npy", fuzz::npy},
+      {"npz", fuzz::npz},
       {"picture", fuzz::picture},
       {"rendezvous_membership", fuzz::rendezvous_membership},
       {"rendezvous_messages", fuzz::rendezvous_messages},
@@ -162,8 +163,8 @@ TEST_P(FuzzForAWhile, BreaksNoPromise) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, FuzzForAWhile,
-                         testing::Values("csv", "idx", "frames", "npy", "picture", "report", "safetensors",
-                                         "state", "tar", "torch_store", "wds_index"),
+                         testing::Values("csv", "idx", "frames", "npy", "npz", "picture", "report",
+                                         "safetensors", "state", "tar", "torch_store", "wds_index"),
                          [](const auto& target) { return target.param; });
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "runtime/base/fd.h"
 #include "runtime/data/batch_layout.h"
 #include "runtime/data/formats/npy.h"
+#include "runtime/data/formats/zip.h"
 #include "runtime/data/sources/csv_source.h"
 #include "tests/fuzz/require.h"
 
@@ -132,6 +133,35 @@ void npy(std::string_view input) {
   } catch (const DataError& error) {
     require(error.offset_bytes() >= 0 && error.offset_bytes() <= static_cast<std::int64_t>(input.size()),
             "a refusal points into the file");
+  }
+}
+
+void npz(std::string_view input) {
+  const std::span bytes(reinterpret_cast<const std::uint8_t*>(input.data()), input.size());
+  const auto check_place = [&](const DataError& error) {
+    require(error.offset_bytes() >= 0 && error.offset_bytes() <= static_cast<std::int64_t>(input.size()),
+            "a refusal points into the file");
+  };
+  try {
+    const ZipArchive archive(Content(nullptr, bytes), "input");
+    for (const ZipMember& member : archive.members()) {
+      Content content;
+      try {
+        content = archive.open(member);
+      } catch (const DataError& error) {
+        check_place(error);
+        continue;
+      }
+      require(content.size() == member.bytes, "contents are as long as the directory says");
+      require(member.bytes <= (input.size() + 1) * 1032, "no more than deflate can make of the input");
+      try {
+        const NpyArray array = read_npy(content, "input:array");
+        require(array.header.total == content.size(), "an array fills its member");
+      } catch (const DataError&) {  // the place is one in the member
+      }
+    }
+  } catch (const DataError& error) {
+    check_place(error);
   }
 }
 

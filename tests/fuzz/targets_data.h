@@ -14,4 +14,8 @@ void csv(std::string_view input);
 /// adds up, and one header alone says it.
 void npy(std::string_view input);
 
+/// A .npz file: its directory and each member's content are read or refused with a place in the file, no more
+/// memory is taken than deflate can make of the input, and contents are as long as the directory says.
+void npz(std::string_view input);
+
 }  // namespace dtrain::fuzz

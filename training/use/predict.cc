@@ -22,7 +22,7 @@ namespace {
 
 // clang-format off
 constexpr OptionSpec kOptions[] = {
-    {"input", "What to predict", "FILE", "", "samples: a .npy, .csv or IDX file, or NAME=FILE,... for a network with several input fields; for an image network also a JPEG, PNG or WebP file, a folder of them, or tar shards"},
+    {"input", "What to predict", "FILE", "", "samples: a .npy, .npz, .csv or IDX file, or NAME=FILE,... for a network with several input fields; for an image network also a JPEG, PNG or WebP file, a folder of them, or tar shards"},
     {"checkpoint", "What to predict", "PATH", "", "weights other than the run's newest: a checkpoint directory or a .safetensors file"},
     {"batch-size", "What to predict", "N", "256", "samples per batch"},
     {"output", "Output", "FILE", "", "FILE.npy (the network's raw outputs) or FILE.csv (classes and probabilities, or values); unset: a table on standard output"},
@@ -48,7 +48,8 @@ std::vector<std::string> target_names(const SavedRun& run) {
 
 std::vector<std::string> class_names(const SavedRun& run) {
   const Field* const label = find_field(run.fields, "label");
-  return label == nullptr ? std::vector<std::string>{} : label->value_names;
+  if (label == nullptr) return {};
+  return label->value_names.empty() ? label->columns : label->value_names;  // of probabilities
 }
 
 struct Prediction {
@@ -88,7 +89,7 @@ std::shared_ptr<Device> device_of(const Options& options, Precision precision) {
 ExitCode predict_run(const TrainProgram& program, const std::string& path, const Options& options,
                      const Environment& environment) {
   if (!options.has("input"))
-    throw UsageError("--input: expected a file of samples (.npy, .csv, IDX or images), got none");
+    throw UsageError("--input: expected a file of samples (.npy, .npz, .csv, IDX or images), got none");
   FdLog log(STDERR_FILENO, "dtrain", LogLevel::warning);
   const int threads = options.has("threads") ? static_cast<int>(options.integer("threads", 1, 4096)) : 0;
   limit_threads(find_placement({}), environment, threads);

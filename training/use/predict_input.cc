@@ -10,6 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/data/cache/data_cache.h"
 #include "runtime/data/formats/idx.h"
+#include "runtime/data/formats/npz.h"
 #include "runtime/data/sources/npy_source.h"
 #include "runtime/data/sources/open_files.h"
 #include "runtime/data/sources/pixels.h"
@@ -131,7 +132,8 @@ Table table_of(const SavedRun& run) {
   table.how.categories.clear();  // the run has noted what they are
   table.features = spec.take_list("features");
   table.others = spec.take_list("target");
-  if (const auto label = spec.take("label")) table.others.push_back(*label);
+  const auto label = spec.take_list("label");
+  table.others.insert(table.others.end(), label.begin(), label.end());
   table.path =
       (fs::path(run.options.has("data-dir") ? run.options.text("data-dir") : "") / spec.file()).string();
   return table;
@@ -203,7 +205,7 @@ PredictionInput open_pictures(const FieldFile& file, const SavedRun& run) {
 }
 
 std::shared_ptr<const Source> open_file(const FieldFile& file, const SavedRun& run, Log& log) {
-  if (file.path.ends_with(".npy")) return open_npy_file(file);
+  if (file.path.ends_with(".npy") || npz_name(file.path)) return open_npy_file(file);
   if (file.path.ends_with(".csv") || file.path.ends_with(".csv.gz")) return open_csv_file(file, run);
   return open_idx_file(file, log);
 }

@@ -46,6 +46,12 @@ Content Content::from(std::size_t bytes) const {
   return rest;
 }
 
+Content Content::first(std::size_t bytes) const {
+  Content front = *this;
+  front.size_ = bytes;
+  return front;
+}
+
 std::span<const std::uint8_t> Content::read(std::size_t offset, std::size_t count) const {
   if (!file_) return {memory_ + offset, count};
   static thread_local std::vector<std::uint8_t> room;

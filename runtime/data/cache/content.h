@@ -22,7 +22,8 @@ class Content {
 
   std::size_t size() const noexcept { return size_; }
   bool in_memory() const noexcept { return file_ == nullptr; }
-  /// What is behind the first `bytes`.
+  /// The first `bytes`, and what is behind them; `bytes` is in range.
+  Content first(std::size_t bytes) const;
   Content from(std::size_t bytes) const;
 
   /// `count` bytes from `offset` on, both in range; valid until this thread's next call, of any Content.

@@ -50,7 +50,8 @@ std::string shape_text(const Dims& item) {
   return text + "]";
 }
 
-void check_magic(std::span<const std::uint8_t> front, std::size_t rank, const Origin& origin) {
+// `rank` 0: any that there may be.
+std::size_t check_magic(std::span<const std::uint8_t> front, std::size_t rank, const Origin& origin) {
   if (front.size() < kMagicBytes)
     origin.refuse(front.size(), "an IDX header of at least 4 bytes", "the end of the file");
   if (front[0] != 0 || front[1] != 0) {
@@ -60,13 +61,18 @@ void check_magic(std::span<const std::uint8_t> front, std::size_t rank, const Or
   if (front[2] != kUnsignedByte) {
     origin.refuse(2, "element type 0x08 (unsigned byte)", fmt::format("0x{:02x}", front[2]));
   }
-  if (front[3] != rank) origin.refuse(3, fmt::format("{} dimensions", rank), std::to_string(front[3]));
+  if (rank == 0 && (front[3] < 1 || front[3] > kMostDimensions)) {
+    origin.refuse(3, fmt::format("from 1 to {} dimensions", kMostDimensions), std::to_string(front[3]));
+  }
+  if (rank > 0 && front[3] != rank)
+    origin.refuse(3, fmt::format("{} dimensions", rank), std::to_string(front[3]));
+  return front[3];
 }
 
 // `front` holds the beginning of the content, as much of a header as there is.
-Header parse_header(std::span<const std::uint8_t> front, const Dims& item, const Origin& origin) {
-  const std::size_t rank = static_cast<std::size_t>(item.rank()) + 1;
-  check_magic(front, rank, origin);
+Header parse_header(std::span<const std::uint8_t> front, const std::optional<Dims>& item,
+                    const Origin& origin) {
+  const std::size_t rank = check_magic(front, item ? static_cast<std::size_t>(item->rank()) + 1 : 0, origin);
   Header header;
   header.bytes = kMagicBytes + 4 * rank;
   if (front.size() < header.bytes) {
@@ -79,8 +85,8 @@ Header parse_header(std::span<const std::uint8_t> front, const Dims& item, const
     const std::uint32_t extent = big_endian(front, at);
     const auto index = static_cast<int>(i);
     if (extent == 0) origin.refuse(at, fmt::format("dimension {} to be at least 1", i), "0");
-    if (i > 0 && extent != item[index - 1]) {
-      origin.refuse(at, fmt::format("items of shape {}", shape_text(item)),
+    if (i > 0 && item && extent != (*item)[index - 1]) {
+      origin.refuse(at, fmt::format("items of shape {}", shape_text(*item)),
                     fmt::format("{} in dimension {}", extent, i));
     }
     if (__builtin_mul_overflow(elements, std::uint64_t{extent}, &elements)) {
@@ -109,7 +115,7 @@ IdxArray from_content(const Content& content, const Header& header) {
   return {header.dims, content.from(header.bytes), header.bytes};
 }
 
-IdxArray from_whole(const Content& content, const Dims& item, const Origin& origin) {
+IdxArray from_whole(const Content& content, const std::optional<Dims>& item, const Origin& origin) {
   const Header header = parse_header(content.read(0, std::min(content.size(), kLongestHeader)), item, origin);
   if (content.size() > header.total_bytes) refuse_longer(origin, header);
   return from_content(content, header);
@@ -173,8 +179,7 @@ IdxArray read_compressed(ContentReader& reader, const IdxExpectation& expectatio
   if (const auto cached = cache.find(reader.identity())) return from_whole(*cached, expectation.item, origin);
 
   std::array<std::uint8_t, kLongestHeader> front;
-  const std::size_t wanted = kMagicBytes + 4 * (static_cast<std::size_t>(expectation.item.rank()) + 1);
-  const std::size_t got = reader.read(std::span(front).first(wanted));
+  const std::size_t got = reader.read(front);
   const Header header = parse_header(std::span(front).first(got), expectation.item, origin);
 
   if (header.total_bytes >= kSmallestWorthCaching) {
@@ -190,9 +195,9 @@ IdxArray read_compressed(ContentReader& reader, const IdxExpectation& expectatio
 }  // namespace
 
 IdxArray read_idx(const std::string& path, const IdxExpectation& expectation, DataCache& cache) {
-  if (expectation.item.rank() + 1 > static_cast<int>(kMostDimensions)) {
+  if (expectation.item && expectation.item->rank() + 1 > static_cast<int>(kMostDimensions)) {
     throw UsageError(fmt::format("read_idx: expected items of at most {} dimensions, got shape {}",
-                                 kMostDimensions - 1, expectation.item.to_string()));
+                                 kMostDimensions - 1, expectation.item->to_string()));
   }
   ContentReader reader(path, expectation.purpose);
   const Origin origin{path, reader.compressed(), reader.max_content_bytes()};

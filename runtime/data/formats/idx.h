@@ -22,7 +22,8 @@ struct IdxArray {
 
 /// What the caller knows about the file before it is read.
 struct IdxExpectation {
-  Dims item;                            ///< extents behind the first: {28, 28} for images, {} for labels
+  /// Extents behind the first: {28, 28} for images, {} for labels; nothing: any.
+  std::optional<Dims> item = Dims();
   std::string purpose = "an IDX file";  ///< completes "expected …" when the file is not there
 };
 

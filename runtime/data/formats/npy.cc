@@ -294,7 +294,10 @@ NpyArray read_npy(const std::string& path) {
   const ContentReader file(path, "a .npy file");
   if (file.file_bytes() == 0) throw DataError(path, 0, "a .npy file", "an empty file");
   if (file.compressed()) throw DataError(path, 0, "a .npy file as NumPy writes it", "gzip; unpack it first");
-  const Content content(file.fd(), static_cast<std::size_t>(file.file_bytes()), path);
+  return read_npy(Content(file.fd(), static_cast<std::size_t>(file.file_bytes()), path), path);
+}
+
+NpyArray read_npy(const Content& content, const std::string& path) {
   const NpyHeader header = parse_npy_header(content.read(0, std::min(content.size(), kLongestFront)), path);
   if (content.size() != header.total) {
     throw DataError(path, static_cast<std::int64_t>(std::min<std::uint64_t>(content.size(), header.total)),

@@ -46,6 +46,10 @@ struct NpyArray {
   View row(std::int64_t index) const;
 };
 
+/// The array in `content`, the whole of a .npy file that messages call `path`. Throws DataError as
+/// parse_npy_header does, and for content that is shorter or longer than its header says.
+NpyArray read_npy(const Content& content, const std::string& path);
+
 /// Opens `path`. Throws DataError as parse_npy_header does, for a
 /// file that is missing, compressed, or shorter or longer than its header says.
 NpyArray read_npy(const std::string& path);

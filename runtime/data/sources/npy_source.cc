@@ -8,20 +8,23 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/formats/elements.h"
+#include "runtime/data/formats/idx.h"
+#include "runtime/data/formats/npz.h"
 #include "runtime/data/sources/class_labels.h"
 #include "runtime/data/sources/pixels.h"
 
 namespace dtrain {
 namespace {
 
-constexpr int kImagesRank = 4, kClipsRank = 5, kMasksRank = 3;
+constexpr int kGreyImagesRank = 3, kImagesRank = 4, kClipsRank = 5, kMasksRank = 3;
 constexpr std::uint64_t kMostLookedThrough = 1ULL << 30;
 
 /// Whether the bytes are those of images, or of clips.
 bool has_pixels(const NpyField& file) {
   const int rank = file.array.header.shape.rank();
   return file.array.header.type == NpyType::u1 &&
-         ((file.name == "image" && rank == kImagesRank) || (file.name == "clip" && rank == kClipsRank));
+         ((file.name == "image" && (rank == kImagesRank || rank == kGreyImagesRank)) ||
+          (file.name == "clip" && rank == kClipsRank));
 }
 
 /// Image by image, [C, H, W], where `out` is a clip.
@@ -178,6 +181,7 @@ Field field_of(const NpyField& file, const NpyLimits& limits) {
               .shape = Dims(std::span(header.shape.begin() + 1, header.shape.end())),
               .values = header.type == NpyType::b1 ? 2 : 0};
   if (is_floating(field.dtype) || has_pixels(file)) field.dtype = DType::f32;
+  if (has_pixels(file) && field.shape.rank() == 2) field.shape = {1, field.shape[0], field.shape[1]};
   if (field.dtype == DType::i16 || field.dtype == DType::i8) field.dtype = DType::i32;
   if (file.name == "tokens" && !is_floating(field.dtype)) field.values = limits.vocabulary;
   return field;
@@ -197,13 +201,30 @@ void convert(const View& sample, const View& out) {
 
 NpyField open_npy_field(std::string name, std::string path) {
   NpyField file{std::move(name), std::move(path), {}};
-  file.array = read_npy(file.path);
+  if (const auto in_archive = npz_name(file.path)) {
+    const NpzFile archive(in_archive->file);
+    std::string array = in_archive->array.empty() ? file.name : in_archive->array;
+    if (in_archive->array.empty() && archive.names().size() == 1) array = archive.names().front();
+    file.path = fmt::format("{}:{}", in_archive->file, array);
+    file.array = archive.array(array);
+  } else {
+    file.array = read_npy(file.path);
+  }
   const Dims& shape = file.array.header.shape;
   if (shape.rank() == 0 || shape.product() == 0) {
     throw DataError(file.path, static_cast<std::int64_t>(file.array.header.bytes),
                     "an array of samples, [N, ...], with at least one", "shape " + shape.to_string());
   }
   return file;
+}
+
+NpyField open_idx_field(std::string name, std::string path, DataCache& cache) {
+  const IdxArray array = read_idx(path, {.item = std::nullopt}, cache);
+  const NpyHeader header{.type = NpyType::u1,
+                         .shape = array.dims,
+                         .bytes = array.header_bytes,
+                         .total = array.header_bytes + array.elements.size()};
+  return {std::move(name), std::move(path), {header, array.elements}};
 }
 
 NpySource::NpySource(std::string name, std::vector<NpyField> files, const NpyLimits& limits)

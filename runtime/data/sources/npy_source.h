@@ -1,25 +1,30 @@
-// Samples made of the rows of NumPy arrays, one .npy file a field.
+// Samples made of the rows of arrays, one a field: of .npy, .npz and IDX files.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "runtime/data/cache/data_cache.h"
 #include "runtime/data/formats/npy.h"
 #include "runtime/data/source.h"
 
 namespace dtrain {
 
-/// One field's file.
+/// One field's array.
 struct NpyField {
   std::string name;
   std::string path;
   NpyArray array;  ///< [N, …]
 };
 
-/// Opens `path` for field `name` (read_npy). Throws DataError also for an array without samples, or of no
+/// Opens `path` for field `name` (read_npy); "FILE.npz:ARRAY" is that array of an archive, "FILE.npz" the one
+/// called `name`, or the only one there. Throws DataError also for an array without samples, or of no
 /// dimension.
 NpyField open_npy_field(std::string name, std::string path);
+
+/// The same of an IDX file of bytes, plain or gzip. Throws as read_idx.
+NpyField open_idx_field(std::string name, std::string path, DataCache& cache);
 
 /// What integer fields are below, where the caller knows.
 struct NpyLimits {
@@ -31,11 +36,12 @@ struct NpyLimits {
 /// N samples of arrays on the disk; nothing is in memory but what the system keeps of the files, and arrays
 /// in Fortran order. float64 and float16 are read as float32, as networks compute, int16 and int8 as int32;
 /// int32, int64 and uint8 stay what they are, and a bool is a uint8 of 0 or 1. Three names have a meaning:
-/// `image` of bytes [N, C, H, W] and `clip` of bytes [N, T, C, H, W] are read as float32 in [0, 1] like the
-/// pixels of every image source, and `label` [N] or [N, 1] of integers, or of float64 that are whole numbers,
-/// is read as int64 classes. Where classes are known, `mask` [N, H, W] of integers is read as int64, too, the
-/// class of each pixel. Numbers that are not finite in float32 are refused: arrays of up to 1 GiB are looked
-/// through when they are opened, larger ones sample by sample as they are read.
+/// `image` of bytes [N, C, H, W], or [N, H, W] of one channel, and `clip` of bytes [N, T, C, H, W] are read
+/// as float32 in [0, 1] like the pixels of every image source, and `label` [N] or [N, 1] of integers, or of
+/// float64 that are whole numbers, is read as int64 classes. Where classes are known, `mask` [N, H, W] of
+/// integers is read as int64, too, the class of each pixel. Numbers that are not finite in float32 are
+/// refused: arrays of up to 1 GiB are looked through when they are opened, larger ones sample by sample as
+/// they are read.
 class NpySource final : public Source {
  public:
   /// Throws DataError naming file, offset, expected and found where the files hold different numbers of

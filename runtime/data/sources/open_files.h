@@ -1,5 +1,5 @@
-// Data sets in the user's own files, as --dataset names them: "csv:…", "npy:…", "text:…", "tokens:…",
-// "folder:…" and "shards:…".
+// Data sets in the user's own files, as --dataset names them: "csv:…", "npy:…", "idx:…", "text:…",
+// "tokens:…", "folder:…" and "shards:…".
 #pragma once
 
 #include <filesystem>
@@ -10,6 +10,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/data/bad_samples.h"
+#include "runtime/data/cache/data_cache.h"
 #include "runtime/data/images/files/picture_files.h"
 #include "runtime/data/images/transform.h"
 #include "runtime/data/sources/csv_source.h"
@@ -18,21 +19,27 @@
 
 namespace dtrain {
 
-/// Opens what stands behind "csv:": FILE,target=COL[+COL]…|label=COL[,features=COL[+COL]…|without=COL[+COL]…]
+/// Opens what stands behind "csv:":
+/// FILE,target=COL[+COL]…|label=COL[+COL]…[,features=COL[+COL]…|without=COL[+COL]…]
 /// [,categories=COL[+COL]…][,missing=skip|mean][,scale=standard][,classes=N][,header=none][,delimiter=C][,decimal=comma]
 /// [,thousands=comma],test=FILE|split=SHARE[,split-seed=N]. Samples are x float32 [features] (all other
 /// columns where none are named; a column of texts is one for each of them), y float32 [targets] and label
-/// int64 []. Relative files are below `folder`. What was found in a table goes to `log`, if any. Throws
-/// UsageError for another syntax, DataError for what is in the files (CsvTable).
+/// int64 [], or float32 [columns] of several. Relative files are below `folder`. What was found in a table
+/// goes to `log`, if any. Throws UsageError for another syntax, DataError for what is in the files
+/// (CsvTable).
 Splits open_csv(std::string_view spec, const std::filesystem::path& folder, Log* log = nullptr);
 
 /// Takes classes=, categories=, missing=, header=, delimiter=, decimal= and thousands= out of `spec`; without
 /// them missing values are reported, and the delimiter is a comma. Throws UsageError for other values.
 CsvReading take_csv_reading(SourceSpec& spec);
 
-/// Opens what stands behind "npy:": NAME=FILE[,NAME=FILE]…[,classes=N][,ignore=N],test.NAME=FILE…|split=SHARE
-/// [,split-seed=N]. Samples are made of the named fields (NpySource).
+/// Opens what stands behind "npy:": FILE.npz|NAME=FILE[,NAME=FILE]…[,classes=N][,ignore=N],test=FILE.npz|
+/// test.NAME=FILE…|split=SHARE[,split-seed=N]. Samples are made of the named fields (NpySource), of FILE.npz
+/// alone those that its arrays are named after; FILE is one of open_npy_field().
 Splits open_npy(std::string_view spec, const std::filesystem::path& folder);
+
+/// Opens what stands behind "idx:": NAME=FILE… as open_npy(), of IDX files (open_idx_field()).
+Splits open_idx(std::string_view spec, const std::filesystem::path& folder, DataCache& cache);
 
 /// Opens what stands behind "text:":
 /// FILE[,context=N][,tokenizer=FILE][,test=FILE|split=SHARE][,split-seed=N]. Samples are tokens int32

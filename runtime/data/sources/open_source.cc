@@ -74,8 +74,8 @@ std::shared_ptr<const Source> open_cifar10(const KnownSource& known, const fs::p
 }
 
 constexpr std::string_view kSyntheticPrefix = "synthetic:", kCsvPrefix = "csv:", kNpyPrefix = "npy:",
-                           kTextPrefix = "text:", kTokensPrefix = "tokens:", kFolderPrefix = "folder:",
-                           kShardsPrefix = "shards:";
+                           kIdxPrefix = "idx:", kTextPrefix = "text:", kTokensPrefix = "tokens:",
+                           kFolderPrefix = "folder:", kShardsPrefix = "shards:";
 
 constexpr std::array kKnownSources = {
     KnownSource{"fashion-mnist", "/usr/share/datasets/fashion-mnist",
@@ -116,6 +116,11 @@ std::optional<Splits> open_own_files(std::string_view name, const OpenSourceOpti
   }
   if (name.starts_with(kCsvPrefix)) return open_csv(name.substr(kCsvPrefix.size()), data_dir, options.log);
   if (name.starts_with(kNpyPrefix)) return open_npy(name.substr(kNpyPrefix.size()), data_dir);
+  if (name.starts_with(kIdxPrefix)) {
+    NullLog silence;
+    DataCache cache(cache_directory(options.cache_dir), options.log != nullptr ? *options.log : silence);
+    return open_idx(name.substr(kIdxPrefix.size()), data_dir, cache);
+  }
   if (name.starts_with(kTextPrefix)) return open_text(name.substr(kTextPrefix.size()), data_dir);
   if (name.starts_with(kTokensPrefix)) return open_tokens(name.substr(kTokensPrefix.size()), data_dir);
   return std::nullopt;
@@ -140,11 +145,11 @@ std::shared_ptr<const Source> open_source(std::string_view name, Split split,
                       options.data_dir.empty() ? fs::path(known.default_dir) : fs::path(options.data_dir),
                       split, cache);
   }
-  throw UsageError(
-      fmt::format("dataset: expected one of {}, synthetic:CxHxW,classes,N, csv:FILE,..., npy:NAME=FILE,..., "
-                  "text:FILE,..., tokens:PATTERN,..., folder:DIR,... or shards:PATTERN,..., "
-                  "got \"{}\"",
-                  fmt::join(source_names(), ", "), name));
+  throw UsageError(fmt::format(
+      "dataset: expected one of {}, synthetic:CxHxW,classes,N, csv:FILE,..., npy:NAME=FILE,..., "
+      "idx:NAME=FILE,..., text:FILE,..., tokens:PATTERN,..., folder:DIR,... or shards:PATTERN,..., "
+      "got \"{}\"",
+      fmt::join(source_names(), ", "), name));
 }
 
 Splits open_splits(std::string_view name, const OpenSourceOptions& options) {

@@ -33,8 +33,8 @@ std::shared_ptr<const Source> open_source(std::string_view name, Split split,
 /// Both splits, as open_source opens them. A file they share is read once.
 Splits open_splits(std::string_view name, const OpenSourceOptions& options = {});
 
-/// Names that open_source knows, in order; beside them are synthetic:…, csv:…, npy:…, text:…, tokens:…,
-/// folder:… and shards:….
+/// Names that open_source knows, in order; beside them are synthetic:…, csv:…, npy:…, idx:…, text:…,
+/// tokens:…, folder:… and shards:….
 std::vector<std::string> source_names();
 
 }  // namespace dtrain

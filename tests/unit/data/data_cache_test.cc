@@ -41,7 +41,7 @@ class DataCacheTest : public ::testing::Test {
 
   // The content as read through the cache.
   std::string read(DataCache& cache) {
-    const IdxArray array = read_idx(source(), {{kItem}, "images"}, cache);
+    const IdxArray array = read_idx(source(), {Dims{kItem}, "images"}, cache);
     return content_.substr(0, array.header_bytes) + test::text_of(array.elements);
   }
   std::string read() {

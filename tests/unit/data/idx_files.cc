@@ -22,10 +22,11 @@ std::string idx_bytes(const std::vector<std::uint32_t>& dims, unsigned modulus) 
   return bytes;
 }
 
-std::string gzip(const std::string& content, int level) {
+namespace {
+
+std::string compressed(const std::string& content, int level, int window) {
   z_stream stream{};
-  if (deflateInit2(&stream, level, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK)
-    throw std::bad_alloc();
+  if (deflateInit2(&stream, level, Z_DEFLATED, window, 8, Z_DEFAULT_STRATEGY) != Z_OK) throw std::bad_alloc();
   std::string out(deflateBound(&stream, content.size()) + 64, '\0');
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
   stream.avail_in = static_cast<uInt>(content.size());
@@ -37,5 +38,10 @@ std::string gzip(const std::string& content, int level) {
   if (code != Z_STREAM_END) throw std::runtime_error("deflate failed");
   return out;
 }
+
+}  // namespace
+
+std::string gzip(const std::string& content, int level) { return compressed(content, level, 15 + 16); }
+std::string deflated(const std::string& content) { return compressed(content, 6, -15); }
 
 }  // namespace dtrain::test

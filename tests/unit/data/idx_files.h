@@ -17,6 +17,8 @@ std::string idx_bytes(const std::vector<std::uint32_t>& dims, unsigned modulus =
 std::string idx_header(const std::vector<std::uint32_t>& dims, std::uint8_t type = 8);
 /// One gzip member.
 std::string gzip(const std::string& content, int level = 6);
+/// Deflated, without a header or a checksum.
+std::string deflated(const std::string& content);
 
 /// All of its bytes.
 inline std::string text_of(const Content& content) {

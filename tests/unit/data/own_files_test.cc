@@ -376,7 +376,10 @@ TEST_F(OwnFiles, NpyFilesAreFieldsByName) {
 TEST_F(OwnFiles, NpyNamesThatMakeNoSenseAreRefused) {
   const std::pair<const char*, const char*> cases[] = {
       {"npy:", "a file or key=value"},
-      {"npy:x.npy,split=0.9", "NAME=FILE first"},
+      {"npy:x.npy,split=0.9", "FILE.npz or NAME=FILE first"},
+      {"idx:x,split=0.9", "NAME=FILE first"},
+      {"idx:x=none,split=0.5", "none"},
+      {"npy:none.npz,split=0.5", "none.npz"},
       {"npy:split=0.9", "at least one field"},
       {"npy:x=x.npy", "neither"},
       {"npy:x=x.npy,test.x=x.npy,split=0.9", "both"},
