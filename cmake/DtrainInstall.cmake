@@ -32,6 +32,7 @@ set(DTRAIN_INTERNAL_HEADERS
   "runtime/device/(cpu|cuda)/.*"
   "runtime/device/(checked_kernels|dtype_dispatch|elementary|functors|kernel_checks|kernel_flops|optimizer_rules|philox|timed_kernels)\\.h"
   "runtime/metrics/(protobuf\\.h|report/.*)"
+  "runtime/nn/sequences/row_lengths\\.h"
   "runtime/onnx/(builder|graph|trace_device|translator|values|wire)\\.h"
   "training/use/(name_map|output_file|predict_input|predict_output)\\.h")
 

@@ -7,6 +7,7 @@
 #include "runtime/autograd/ops/recurrent.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/print.h"
+#include "runtime/nn/sequences/row_lengths.h"
 
 namespace dtrain {
 
@@ -54,9 +55,11 @@ std::string Recurrent::extra_repr() const {
 }
 
 /// Dropout behind a layer. Its masks go by sample, so samples come first there.
-Tensor Recurrent::between_layers(std::size_t layer, const Tensor& sequence) const {
+Tensor Recurrent::between_layers(std::size_t layer, const Tensor& sequence, const RowLengths* lengths) const {
   if (layer >= dropout_.size()) return sequence;
-  return (*dropout_[layer])(sequence.transpose(0, 1)).transpose(0, 1);
+  const Tensor padded = lengths == nullptr ? sequence : lengths->padded(sequence);
+  const Tensor dropped = (*dropout_[layer])(padded.transpose(0, 1)).transpose(0, 1);
+  return lengths == nullptr ? dropped : lengths->packed(dropped);
 }
 
 void Recurrent::check_sequence(const Tensor& x) const {
@@ -86,24 +89,56 @@ Tensors Recurrent::start_states(const Tensors& inputs, const Tensor& sequence) c
   return states;
 }
 
-/// One direction of a layer over sequence [L, N, …] → its outputs [L, N, hidden]; `states` become those
-/// after.
+/// One direction of a layer over sequence [L, N, …], or packed rows → its outputs, laid out alike; `states`
+/// become those after. Of packed rows the longest sequences come first, so that those which have a step are
+/// the first of all.
 Tensor Recurrent::run_layer(const Tensor& sequence, const Weights& weights, bool backwards,
-                            Tensors& states) const {
+                            const RowLengths* lengths, Tensors& states) const {
   // What the inputs contribute is one product for all steps.
-  Tensors gates = unbind(linear(sequence, weights.input, weights.input_bias));
+  const Tensor all = linear(sequence, weights.input, weights.input_bias);
+  Tensors gates = lengths == nullptr ? unbind(all) : split(all, lengths->rows_by_step());
   if (backwards) std::reverse(gates.begin(), gates.end());
+  const Tensors start = states;
+  std::vector<Tensors> ended(states.size());  // those of rows without more steps, the shortest first
   Tensors outputs;
   for (const Tensor& gate : gates) {
+    const std::int64_t rows = gate.size(0);
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      const std::int64_t before = outputs.empty() && backwards ? 0 : states[i].size(0);
+      if (before > rows) ended[i].push_back(states[i].slice(0, rows, before));
+      if (before < rows && before > 0) {
+        states[i] = cat({states[i], start[i].slice(0, before, rows)});
+      } else if (states[i].size(0) > rows) {
+        states[i] = states[i].slice(0, 0, rows);
+      }
+    }
     states = step(gate, states, weights);
     outputs.push_back(states[0]);
   }
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    if (ended[i].empty()) continue;
+    ended[i].push_back(states[i]);
+    std::reverse(ended[i].begin(), ended[i].end());
+    states[i] = cat(ended[i]);
+  }
   if (backwards) std::reverse(outputs.begin(), outputs.end());
-  return stack(outputs);
+  return lengths == nullptr ? stack(outputs) : cat(outputs);
+}
+
+Tensors Recurrent::with_lengths(Tensors inputs, const Tensor& lengths) {
+  inputs.resize(std::max(inputs.size(), 1 + state_count_));
+  inputs.push_back(lengths);
+  return forward_all(inputs);
+}
+
+Tensors Recurrent::forward_packed(Tensors inputs, const std::vector<std::int64_t>& lengths) {
+  check_inputs(name_, inputs, 1, 1 + state_count_);
+  const auto count = static_cast<std::int64_t>(lengths.size());
+  return with_lengths(std::move(inputs), Tensor::from_data(lengths, {count}, make_device("cpu")));
 }
 
 Tensors Recurrent::forward_all(const Tensors& inputs) {
-  check_inputs(name_, inputs, 1, 1 + state_count_);
+  check_inputs(name_, inputs, 1, 2 + state_count_);
   check_sequence(inputs[0]);
   const bool single = inputs[0].rank() == 2;
   Tensor sequence = inputs[0];
@@ -112,7 +147,14 @@ Tensors Recurrent::forward_all(const Tensors& inputs) {
   } else if (options_.batch_first) {
     sequence = sequence.transpose(0, 1);
   }
-  const Tensors start = start_states(inputs, sequence);
+  Tensors start = start_states(inputs, sequence);
+  std::unique_ptr<RowLengths> lengths;
+  if (inputs.size() == 2 + state_count_ && inputs.back().defined())
+    lengths = RowLengths::of(name_, inputs.back(), sequence);
+  if (lengths != nullptr) {
+    sequence = lengths->packed(sequence);
+    for (Tensor& state : start) state = lengths->sorted(state);
+  }
   std::vector<Tensors> ends(state_count_);
   const std::size_t directions = options_.bidirectional ? 2 : 1;
   for (std::size_t set = 0; set < weights_.size(); set += directions) {
@@ -121,13 +163,19 @@ Tensors Recurrent::forward_all(const Tensors& inputs) {
       Tensors states;
       for (const Tensor& all : start)
         states.push_back(all.select(0, static_cast<std::int64_t>(set + direction)));
-      outputs.push_back(run_layer(sequence, weights_[set + direction], direction == 1, states));
+      outputs.push_back(
+          run_layer(sequence, weights_[set + direction], direction == 1, lengths.get(), states));
       for (std::size_t i = 0; i < state_count_; ++i) ends[i].push_back(states[i]);
     }
-    sequence = between_layers(set / directions, directions == 1 ? outputs[0] : cat(outputs, -1));
+    sequence =
+        between_layers(set / directions, directions == 1 ? outputs[0] : cat(outputs, -1), lengths.get());
   }
+  if (lengths != nullptr) sequence = lengths->padded(sequence);
   Tensors results{single ? sequence.squeeze(1) : options_.batch_first ? sequence.transpose(0, 1) : sequence};
-  for (const Tensors& end : ends) results.push_back(single ? stack(end).squeeze(1) : stack(end));
+  for (const Tensors& end : ends) {
+    const Tensor states = lengths == nullptr ? stack(end) : lengths->unsorted(stack(end));
+    results.push_back(single ? states.squeeze(1) : states);
+  }
   return results;
 }
 

@@ -1,15 +1,19 @@
 // Recurrent layers: torch.nn.RNN, LSTM and GRU with PyTorch's formulas, parameter names and initial values.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/nn/dropout.h"
 #include "runtime/tensor/defaults.h"
 
 namespace dtrain {
+
+class RowLengths;
 
 struct RecurrentOptions {
   std::int64_t layers = 1;
@@ -24,9 +28,16 @@ struct RecurrentOptions {
 };
 
 /// What the three have in common. Inputs: the sequence [L, N, in] (or one without N), then the states the
-/// layers start from, each [layers · directions, N, hidden] (zeros if left out). Results: the last layer's
-/// outputs [L, N, hidden · directions], then each state after the last step. forward(x) gives the outputs
-/// alone.
+/// layers start from, each [layers · directions, N, hidden] (zeros if left out or undefined), then the
+/// lengths of the N sequences (below). Results: the last layer's outputs [L, N, hidden · directions], then
+/// each state after the last step. forward(x) gives the outputs alone.
+///
+/// Lengths, int64 [N] of 1 to L, are for sequences that are padded to one length: what is behind a row's end
+/// is not looked at, outputs there are 0, the last states are those of the row's last step, and the second
+/// direction starts there: torch's pack_padded_sequence(…, enforce_sorted=False). Only steps that a row has
+/// are computed. Lengths on a GPU are waited for.
+///
+///     const Tensors results = lstm.forward_packed({x}, {5, 2, 7});      // x [L, 3, in]
 ///
 /// Parameters, for layer k: weight_ih_lk [gates · hidden, in], weight_hh_lk [gates · hidden, hidden],
 /// bias_ih_lk and bias_hh_lk [gates · hidden]; those of the second direction end in _reverse. All are drawn
@@ -34,6 +45,13 @@ struct RecurrentOptions {
 class Recurrent : public MultiModule {
  public:
   Tensors forward_all(const Tensors& inputs) override;
+  /// forward_all() of `inputs`, the sequence and maybe states, with the lengths behind them.
+  Tensors forward_packed(Tensors inputs, const std::vector<std::int64_t>& lengths);
+  /// The same of lengths as a tensor. (A template, so that braces are numbers.)
+  template <std::same_as<Tensor> T>
+  Tensors forward_packed(Tensors inputs, const T& lengths) {
+    return with_lengths(std::move(inputs), lengths);
+  }
   std::string extra_repr() const override;
 
  protected:
@@ -51,9 +69,11 @@ class Recurrent : public MultiModule {
   virtual Tensors step(const Tensor& gates, const Tensors& states, const Weights& weights) const = 0;
 
  private:
+  Tensors with_lengths(Tensors inputs, const Tensor& lengths);
   Tensors start_states(const Tensors& inputs, const Tensor& sequence) const;
-  Tensor between_layers(std::size_t layer, const Tensor& sequence) const;
-  Tensor run_layer(const Tensor& sequence, const Weights& weights, bool backwards, Tensors& states) const;
+  Tensor between_layers(std::size_t layer, const Tensor& sequence, const RowLengths* lengths) const;
+  Tensor run_layer(const Tensor& sequence, const Weights& weights, bool backwards, const RowLengths* lengths,
+                   Tensors& states) const;
   void check_sequence(const Tensor& x) const;
 
   std::string_view name_;

@@ -9,6 +9,7 @@
 #include "runtime/nn/layers.h"
 #include "runtime/nn/norms.h"
 #include "runtime/nn/recurrent.h"
+#include "tests/support/message_of.h"
 
 namespace dtrain {
 namespace {
@@ -208,6 +209,60 @@ TEST_F(ModulesTest, RecurrentDropoutIsBetweenLayersAndGoesBySample) {
   EXPECT_NE(gru(x).to_vector<float>(), whole.to_vector<float>());
   options.dropout_key = nullptr;
   EXPECT_THROW(GRU(2, 3, generator_, device_, options), UsageError);
+}
+
+// PyTorch's numbers are in tests/operations; here: NaN behind the ends reaches nothing, not even gradients.
+TEST_F(ModulesTest, PaddingIsNotLookedAt) {
+  LSTM lstm(2, 3, generator_, device_, {.layers = 2, .batch_first = true, .bidirectional = true});
+  const std::vector<std::int64_t> lengths{2, 4, 1};
+  const auto padded_with = [&](double padding) {
+    Generator same(4);
+    const Tensor values = Tensor::randn({3, 5, 2}, same, device_);
+    for (std::int64_t row = 0; row < 3; ++row)
+      values.select(0, row).slice(0, lengths[static_cast<std::size_t>(row)], 5).fill(padding);
+    return Tensor(values).set_requires_grad(true);
+  };
+  const auto numbers = [&](double padding) {
+    lstm.zero_grad();
+    const Tensor x = padded_with(padding);
+    const Tensors results = lstm.forward_packed({x}, lengths);
+    EXPECT_EQ(results[0].shape(), (Dims{3, 5, 6}));
+    EXPECT_EQ(results[0].select(0, 0).slice(0, 2, 5).to_vector<float>(), std::vector<float>(18, 0.0F));
+    (sum(square(results[0])) + sum(results[2])).backward();
+    std::vector<float> all = x.grad().to_vector<float>();
+    for (const auto& [name, parameter] : lstm.named_parameters()) {
+      const auto values = parameter.grad().to_vector<float>();
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  };
+  const std::vector<float> expected = numbers(0);
+  EXPECT_EQ(numbers(std::nan("")), expected);
+  EXPECT_THAT(expected, testing::Each(testing::Truly([](float value) { return std::isfinite(value); })));
+}
+
+TEST_F(ModulesTest, LengthsAreCheckedAndDropoutKeepsItsMasks) {
+  const auto key = std::make_shared<DropoutKey>(3, device_);
+  RecurrentOptions options{.layers = 2, .dropout = 0.5, .dropout_key = key};
+  GRU gru(2, 3, generator_, device_, options);
+  key->set_step(1);
+  const Tensor x = Tensor::randn({4, 2, 2}, generator_, device_);
+  // A row that is full has the numbers that it has without lengths.
+  const Tensors whole = gru(Tensors{x}), packed = gru.forward_packed({x}, {3, 4});
+  for (const int result : {0, 1}) {
+    const auto expected = whole[static_cast<std::size_t>(result)].select(1, 1).to_vector<float>();
+    EXPECT_THAT(packed[static_cast<std::size_t>(result)].select(1, 1).to_vector<float>(),
+                testing::Pointwise(testing::FloatNear(1e-6F), expected));
+  }
+  const auto message = [&](const Tensor& lengths) {
+    return test::message_of([&] { gru.forward_packed({x}, lengths); });
+  };
+  EXPECT_THAT(message(Tensor::from_data<std::int64_t>({4, 0}, {2}, device_)),
+              testing::HasSubstr("GRU: expected lengths of 1 to 4, got 0 for sequence 1"));
+  EXPECT_THAT(message(Tensor::from_data<std::int64_t>({5, 1}, {2}, device_)), testing::HasSubstr("got 5"));
+  EXPECT_THAT(message(Tensor::from_data<std::int64_t>({4}, {1}, device_)),
+              testing::HasSubstr("the lengths of 2 sequences as int64 [2], got int64 [1]"));
+  EXPECT_THAT(message(Tensor::ones({2}, device_)), testing::HasSubstr("got float32 [2]"));
 }
 
 }  // namespace
