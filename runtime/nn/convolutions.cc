@@ -27,6 +27,8 @@ Dims weight_shape(std::string_view layer, std::int64_t first, std::int64_t secon
   return shape;
 }
 
+Dims dims_of(const KernelVolume& size) { return {size.depth, size.height, size.width}; }
+
 /// Extents behind the first two.
 Dims kernel_of(const Tensor& weight) {
   return Dims(std::span(weight.shape().begin() + 2, weight.shape().end()));
@@ -151,6 +153,35 @@ std::string ConvTranspose2d::extra_repr() const {
                             .dilation = {g.dilation_h, g.dilation_w},
                             .output_padding = {options_.output_padding.height, options_.output_padding.width},
                             .groups = g.groups,
+                            .bias = bias_.defined()});
+}
+
+ConvTranspose3d::ConvTranspose3d(std::int64_t in, std::int64_t out, const ConvTranspose3dSettings& settings,
+                                 Generator& generator, const std::shared_ptr<Device>& device)
+    : settings_(settings) {
+  const Dims shape = weight_shape("ConvTranspose3d", in, out, dims_of(settings.kernel), settings.groups);
+  weight_ = add_parameter("weight", init_weight(shape, generator, device));
+  if (settings.bias) bias_ = add_parameter("bias", init_bias(shape, out, generator, device));
+}
+
+Tensor ConvTranspose3d::forward(const Tensor& x) {
+  const KernelVolume &stride = settings_.stride, &pad = settings_.padding, &dilation = settings_.dilation,
+                     &more = settings_.output_padding;
+  return conv_transpose3d(x, weight_, bias_,
+                          {stride.depth, stride.height, stride.width, pad.depth, pad.height, pad.width,
+                           dilation.depth, dilation.height, dilation.width, settings_.groups},
+                          {more.depth, more.height, more.width});
+}
+
+std::string ConvTranspose3d::extra_repr() const {
+  return repr::convolution({.in = weight_.size(0),
+                            .out = weight_.size(1) * settings_.groups,
+                            .kernel = kernel_of(weight_),
+                            .stride = dims_of(settings_.stride),
+                            .padding = dims_of(settings_.padding),
+                            .dilation = dims_of(settings_.dilation),
+                            .output_padding = dims_of(settings_.output_padding),
+                            .groups = settings_.groups,
                             .bias = bias_.defined()});
 }
 

@@ -128,4 +128,27 @@ class ConvTranspose2d : public Module {
   ConvTranspose2dOptions options_;
 };
 
+/// What ConvTranspose3d is made with, by name, as Conv2dSettings.
+struct ConvTranspose3dSettings {
+  ByName by_name{};  ///< left out
+  KernelVolume kernel = 1, stride = 1, padding = 0, output_padding = 0, dilation = 1;
+  std::int64_t groups = 1;
+  bool bias = true;
+};
+
+/// x [N, in, D, H, W] → [N, out, OD, OH, OW], see conv_transpose3d. Parameters: weight [in, out / groups,
+/// kernel.depth, kernel.height, kernel.width], bias [out].
+class ConvTranspose3d : public Module {
+ public:
+  ConvTranspose3d(std::int64_t in, std::int64_t out, const ConvTranspose3dSettings& settings,
+                  Generator& generator = default_generator(),
+                  const std::shared_ptr<Device>& device = default_device());
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+
+ private:
+  Tensor weight_, bias_;
+  ConvTranspose3dSettings settings_;
+};
+
 }  // namespace dtrain

@@ -110,13 +110,8 @@ Tensor Conv2d::forward(const Tensor& x) {
   return options_.pool ? pool2d(result, *options_.pool) : result;
 }
 
-MaxPool2d::MaxPool2d(KernelSize kernel, KernelSize stride, KernelSize padding)
-    : geometry_(pool_geometry("MaxPool2d", PoolKind::max, kernel, stride, padding)) {}
-
 AvgPool2d::AvgPool2d(KernelSize kernel, KernelSize stride, KernelSize padding)
     : geometry_(pool_geometry("AvgPool2d", PoolKind::avg, kernel, stride, padding)) {}
-
-std::string MaxPool2d::extra_repr() const { return repr_of(geometry_) + ", dilation=1, ceil_mode=False"; }
 
 std::string AvgPool2d::extra_repr() const { return repr_of(geometry_); }
 

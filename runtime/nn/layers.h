@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "runtime/autograd/ops/pooling.h"
 #include "runtime/nn/activations.h"
 #include "runtime/nn/containers.h"
 #include "runtime/nn/module.h"
@@ -91,15 +92,16 @@ class Conv2d : public Module {
   Conv2dOptions options_;
 };
 
-/// Stride 0 means the kernel's size.
+/// Stride 0 means the kernel's size; `dilation` is the distance of a window's elements, see max_pool.
 class MaxPool2d : public Module {
  public:
-  explicit MaxPool2d(KernelSize kernel, KernelSize stride = 0, KernelSize padding = 0);
-  Tensor forward(const Tensor& x) override { return pool2d(x, geometry_); }
+  explicit MaxPool2d(KernelSize kernel, KernelSize stride = 0, KernelSize padding = 0,
+                     KernelSize dilation = 1);
+  Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
  private:
-  Pool2dGeometry geometry_;
+  MaxPoolOptions options_;
 };
 
 class AvgPool2d : public Module {

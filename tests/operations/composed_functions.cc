@@ -104,7 +104,9 @@ void add_forms_of_losses(Table& table) {
 Results interpolate_case(const Case& c) {
   const auto scale = c.dims("scale", {});
   InterpolateOptions options{.size = c.dims("size", {}),
-                             .mode = c.flag("linear") ? InterpolateMode::linear : InterpolateMode::nearest,
+                             .mode = c.flag("linear")  ? InterpolateMode::linear
+                                     : c.flag("cubic") ? InterpolateMode::bicubic
+                                                       : InterpolateMode::nearest,
                              .align_corners = c.flag("align_corners")};
   if (c.maybe_number("factor")) options.scale = {c.number("factor", 1)};
   for (const std::int64_t factor : scale) options.scale.push_back(static_cast<double>(factor));
@@ -144,6 +146,23 @@ void add_patches(Table& table) {
   };
   product("addmm", addmm);
   product("baddbmm", baddbmm);
+  product("addmv", addmv);
+}
+
+void add_mixtures(Table& table) {
+  const auto mixture = [&table](const char* name,
+                                Tensor (*function)(const Tensor&, const Tensor&, const Tensor&, Number)) {
+    table[name] = {[function](const Case& c) {
+      return y(function(c.tensor("x"), c.tensor("a"), c.tensor("b"), c.number("value", 1)));
+    }};
+  };
+  mixture("addcmul", addcmul);
+  mixture("addcdiv", addcdiv);
+  table["lerp"] = {[](const Case& c) {
+    const Tensor weight = c.tensor("weight");
+    if (weight.defined()) return y(lerp(c.tensor("a"), c.tensor("b"), weight));
+    return y(lerp(c.tensor("a"), c.tensor("b"), c.number("share", 0.5)));
+  }};
 }
 
 /// Windows, borders and groups of channels.
@@ -165,6 +184,10 @@ void add_windows(Table& table) {
                                     c.integer("pool_stride", kernel), c.integer("pool_padding", 0)}));
   }};
   table["pool3d"] = {pool3d_case};
+  table["max_pool"] = {[](const Case& c) {
+    return y(max_pool(c.tensor("x"), {c.dims("kernel"), c.dims("pool_stride", {}), c.dims("pool_padding", {}),
+                                      c.dims("pool_dilation", {})}));
+  }};
   table["adaptive_avg_pool1d"] = {
       [](const Case& c) { return y(adaptive_avg_pool1d(c.tensor("x"), c.integer("length", 1))); }};
   table["conv_transpose1d"] = {[](const Case& c) {
@@ -180,6 +203,7 @@ void add_windows(Table& table) {
 void add_composed_functions(Table& table) {
   add_windows(table);
   add_patches(table);
+  add_mixtures(table);
   add_operators(table);
   add_more_reductions(table);
   add_masks(table);

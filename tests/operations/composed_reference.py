@@ -42,9 +42,10 @@ def of_values(function):
 
 
 def interpolate(t, o):
-    mode = ("linear", "bilinear", "trilinear")[t["x"].dim() - 3] if o.get("linear") else "nearest"
+    mode = ("linear", "bilinear", "trilinear")[t["x"].dim() - 3] if o.get("linear") else \
+        "bicubic" if o.get("cubic") else "nearest"
     scale = o.get("factor") or (tuple(map(float, o["scale"])) if "scale" in o else None)
-    corners = {"align_corners": o.get("align_corners", False)} if o.get("linear") else {}
+    corners = {} if mode == "nearest" else {"align_corners": o.get("align_corners", False)}
     return F.interpolate(t["x"], o.get("size"), scale, mode, **corners)
 
 
@@ -54,6 +55,15 @@ def pool(dims):
         function = getattr(F, f"{'max' if o.get('max') else 'avg'}_pool{dims}d")
         return function(t["x"], kernel, o.get("pool_stride", kernel), o.get("pool_padding", 0))
     return one(run)
+
+
+def max_pool(t, o):
+    function = getattr(F, f"max_pool{t['x'].dim() - 2}d")
+    return function(t["x"], o["kernel"], o.get("pool_stride"), o.get("pool_padding", 0), o.get("pool_dilation", 1))
+
+
+def lerp(t, o):
+    return torch.lerp(t["a"], t["b"], o.get("share", 0.5) if t["weight"] is None else t["weight"])
 
 
 def pad_mode(t, o):
@@ -80,7 +90,10 @@ OPERATIONS = {
     "unfold": one(lambda t, o: F.unfold(t["x"], **patches(o))),
     "fold": one(lambda t, o: F.fold(t["x"], o["size"], **patches(o))),
     "grid_sample": one(grid_sample),
-    "addmm": product(torch.addmm), "baddbmm": product(torch.baddbmm),
+    "addmm": product(torch.addmm), "baddbmm": product(torch.baddbmm), "addmv": product(torch.addmv),
+    **{name: one(lambda t, o, f=getattr(torch, name): f(t["x"], t["a"], t["b"], value=o.get("value", 1)))
+       for name in ("addcmul", "addcdiv")},
+    "lerp": one(lerp), "max_pool": one(max_pool),
     "group_norm": one(lambda t, o: F.group_norm(t["x"], o["groups"], t["weight"], t["bias"], o.get("eps", 1e-5))),
     "instance_norm": one(lambda t, o: F.instance_norm(t["x"], weight=t["weight"], bias=t["bias"])),
     "pad_mode": one(pad_mode),

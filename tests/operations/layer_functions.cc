@@ -81,6 +81,14 @@ void add_convolutions(Table& table) {
                                   p[2], d[0], d[1], d[2], c.integer("groups", 1)};
     return y(conv3d(c.tensor("x"), c.tensor("weight"), c.tensor("bias"), geometry));
   }};
+  table["conv_transpose3d"] = {[](const Case& c) {
+    const Dims s = c.dims("stride", {1, 1, 1}), p = c.dims("padding", {0, 0, 0}),
+               d = c.dims("dilation", {1, 1, 1}), extra = c.dims("output_padding", {0, 0, 0});
+    const Conv3dGeometry geometry{s[0], s[1], s[2], p[0], p[1],
+                                  p[2], d[0], d[1], d[2], c.integer("groups", 1)};
+    return y(conv_transpose3d(c.tensor("x"), c.tensor("weight"), c.tensor("bias"), geometry,
+                              {extra[0], extra[1], extra[2]}));
+  }};
   table["conv_transpose2d"] = {[](const Case& c) {
     const Dims s = c.dims("stride", {1, 1}), p = c.dims("padding", {0, 0}), d = c.dims("dilation", {1, 1}),
                extra = c.dims("output_padding", {0, 0});

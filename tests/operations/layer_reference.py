@@ -1,5 +1,6 @@
 """PyTorch's side of layers.cc: layers with the weights of torch.manual_seed(7)."""
 import torch
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from more_reference import several
 
@@ -24,7 +25,13 @@ def recurrent(kind, **fixed):
         torch.manual_seed(7)
         made = getattr(torch.nn, kind)(3, 4, **options, **fixed).to(t["x"].dtype)
         start = (t["h"], t["s"]) if t["s"] is not None else t["h"]
-        y, end = made(t["x"], start)
+        if t["lengths"] is None:
+            y, end = made(t["x"], start)
+        else:
+            first = made.batch_first
+            packed = pack_padded_sequence(t["x"], t["lengths"], first, enforce_sorted=False)
+            y, end = made(packed, start)
+            y, _ = pad_packed_sequence(y, first, total_length=t["x"].size(1 if first else 0))
         return several((y, *end) if isinstance(end, tuple) else (y, end))
     return run
 
@@ -68,6 +75,7 @@ OPERATIONS = {
     "Conv2d_by_name": layer("Conv2d", "in", "out", "kernel"),
     "Conv1d_by_name": layer("Conv1d", "in", "out", "kernel", dilation=2),
     "Conv3d_by_name": layer("Conv3d", "in", "out", "kernel", bias=False),
+    "ConvTranspose3d": layer("ConvTranspose3d", "in", "out", "kernel"),
     "ConvTranspose1d": layer("ConvTranspose1d", "in", "out", "kernel"),
     "ConvTranspose2d_by_name": layer("ConvTranspose2d", "in", "out", "kernel"),
     "BatchNorm1d": layer("BatchNorm1d", "in"), "BatchNorm3d": layer("BatchNorm3d", "in"),
@@ -77,6 +85,9 @@ OPERATIONS = {
     "MaxPool1d": layer("MaxPool1d", kernel_size=3, stride=2, padding=1),
     "AvgPool1d": layer("AvgPool1d", kernel_size=3, stride=2, padding=1),
     "MaxPool2d": layer("MaxPool2d", kernel_size=(3, 2), stride=2, padding=(1, 0)),
+    "MaxPool1d_dilated": layer("MaxPool1d", kernel_size=2, stride=1, padding=1, dilation=2),
+    "MaxPool2d_dilated": layer("MaxPool2d", kernel_size=(3, 2), stride=(1, 2), padding=1, dilation=(2, 3)),
+    "MaxPool3d_dilated": layer("MaxPool3d", kernel_size=2, stride=1, padding=(0, 1, 0), dilation=(2, 3, 1)),
     "AvgPool2d": layer("AvgPool2d", kernel_size=(1, 2)),
     "MaxPool3d": layer("MaxPool3d", kernel_size=(1, 2, 2)), "AvgPool3d": layer("AvgPool3d", kernel_size=(2, 1, 2)),
     "AdaptiveAvgPool1d": layer("AdaptiveAvgPool1d", output_size=3),

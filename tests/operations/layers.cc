@@ -43,7 +43,9 @@ Operation recurrent(Options... more) {
     for (const char* const state : {"h", "s"}) {
       if (c.tensor(state).defined()) inputs.push_back(c.tensor(state));
     }
-    return several(Layer(3, 4, generator, c.device(), options, more...)(inputs));
+    Layer layer(3, 4, generator, c.device(), options, more...);
+    const Tensor lengths = c.tensor("lengths");
+    return several(lengths.defined() ? layer.forward_packed(inputs, lengths) : layer(inputs));
   };
   return {run, Kind::layer};
 }
@@ -115,6 +117,16 @@ void add_convolutions_by_name(Table& table) {
                             .output_padding = c.integer("output_padding", 0)},
                            g, c.device());
   });
+  table["ConvTranspose3d"] = layer([](const Case& c, Generator& g) {
+    const Dims sides = c.dims("kernel"), steps = c.dims("stride", {1, 1, 1});
+    return ConvTranspose3d(in(c), out(c),
+                           {.kernel = {sides[0], sides[1], sides[2]},
+                            .stride = {steps[0], steps[1], steps[2]},
+                            .padding = c.integer("padding", 0),
+                            .output_padding = c.integer("output_padding", 0),
+                            .groups = c.integer("groups", 1)},
+                           g, c.device());
+  });
   table["ConvTranspose2d_by_name"] = layer([size](const Case& c, Generator& g) {
     return ConvTranspose2d(in(c), out(c),
                            {.kernel = size(sides(c, "kernel", 1)),
@@ -148,6 +160,11 @@ void add_windows(Table& table) {
   table["MaxPool3d"] = plain<MaxPool3d>(KernelVolume(1, 2, 2));
   table["AvgPool3d"] = plain<AvgPool3d>(KernelVolume(2, 1, 2));
   table["MaxPool2d"] = plain<MaxPool2d>(KernelSize(3, 2), KernelSize(2), KernelSize(1, 0));
+  table["MaxPool1d_dilated"] = plain<MaxPool1d>(2, 1, 1, 2);
+  table["MaxPool2d_dilated"] =
+      plain<MaxPool2d>(KernelSize(3, 2), KernelSize(1, 2), KernelSize(1), KernelSize(2, 3));
+  table["MaxPool3d_dilated"] =
+      plain<MaxPool3d>(KernelVolume(2), KernelVolume(1), KernelVolume(0, 1, 0), KernelVolume(2, 3, 1));
   table["AvgPool2d"] = plain<AvgPool2d>(KernelSize(1, 2));
   table["AdaptiveAvgPool1d"] = plain<AdaptiveAvgPool1d>(3);
   table["Upsample"] = plain<Upsample>(InterpolateOptions{.scale = {2}, .mode = InterpolateMode::linear});

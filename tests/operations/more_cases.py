@@ -86,10 +86,13 @@ def indexing(r):
     return case(op, {"x": x}, parts, dim=dim, size=size)
 
 
+CONVOLUTIONS = ("conv1d", "conv3d", "conv_transpose2d", "conv_transpose3d")
+
+
 def convolutions(r):
-    dtype, op = r.g.choice(FLOATS), r.g.choice(("conv1d", "conv3d", "conv_transpose2d"))
+    dtype, op = r.g.choice(FLOATS), r.g.choice(CONVOLUTIONS)
     groups, c, o = r.g.choice((1, 1, 2, 3)), r.extent_or_none(4), r.extent(4)
-    spatial = {"conv1d": 1, "conv3d": 3, "conv_transpose2d": 2}[op]
+    spatial = int(op[-2])
     image = [r.extent(8 if spatial < 3 else 5) for _ in range(spatial)]
     kernel = [r.extent(min(3, e + 1)) for e in image]
     stride, dilation = [r.g.randint(1, 3) for _ in image], [r.g.choice((1, 1, 2)) for _ in image]
@@ -98,7 +101,7 @@ def convolutions(r):
     bias = r.tensor([o * groups], dtype) if r.chance(0.6) else None
     options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     rows = o * groups if c > 0 else 0  # what PyTorch makes of no input
-    if op == "conv_transpose2d":
+    if op.startswith("conv_transpose"):
         weight = [c * groups, o] + kernel
         extra = [r.g.randint(0, max(s, d) - 1) for s, d in zip(stride, dilation)]
         out = [(e - 1) * s - 2 * p + d * (k - 1) + x + 1

@@ -37,9 +37,9 @@ def convolution(function):
                                      o.get("dilation", 1), o.get("groups", 1)))
 
 
-def conv_transpose2d(t, o):
-    return F.conv_transpose2d(t["x"], t["weight"], t["bias"], o.get("stride", 1), o.get("padding", 0),
-                              o.get("output_padding", 0), o.get("groups", 1), o.get("dilation", 1))
+def conv_transpose(function):
+    return one(lambda t, o: function(t["x"], t["weight"], t["bias"], o.get("stride", 1), o.get("padding", 0),
+                                     o.get("output_padding", 0), o.get("groups", 1), o.get("dilation", 1)))
 
 
 def split_sizes(t, o):
@@ -141,7 +141,7 @@ OPERATIONS = {
     "unbind": lambda t, o: several(torch.unbind(t["x"], o["dim"])),
     "conv1d": convolution(F.conv1d),
     "conv3d": convolution(F.conv3d),
-    "conv_transpose2d": one(conv_transpose2d),
+    "conv_transpose2d": conv_transpose(F.conv_transpose2d), "conv_transpose3d": conv_transpose(F.conv_transpose3d),
     "layer_norm": one(lambda t, o: F.layer_norm(t["x"], o["shape"], t["weight"], t["bias"], o.get("eps", 1e-5))),
     "rms_norm": one(lambda t, o: F.rms_norm(t["x"], o["shape"], t["weight"], o["eps"])),
     "scaled_dot_product_attention": one(shared_attention),

@@ -32,17 +32,18 @@ struct Windows {
 
 Tensor windows_of(const Tensor& x, const Windows& windows);
 
-/// The adjoint of windows_of: elements that several windows see are added up.
-Tensor overlap_added(const Tensor& grad, const Dims& shape, const Windows& windows) {
-  Tensor result = Tensor::zeros(shape, grad.shared_device(), grad.dtype());
+/// The adjoint of windows_of: [..., count, ..., size] → `shape`, elements that several windows see are added
+/// up.
+Tensor overlap_added(std::string_view name, const Tensor& parts, const Dims& shape, const Windows& windows) {
+  Tensor result = Tensor::zeros(shape, parts.shared_device(), parts.dtype());
   {
     const NoGrad no_grad;
     for (std::int64_t k = 0; k < windows.size; ++k) {
-      windows.at_place(result, k).add_in_place(grad.detach().select(-1, k));
+      windows.at_place(result, k).add_in_place(parts.detach().select(-1, k));
     }
   }
-  return record_linear("conv3d backward", grad, result,
-                       [windows](const Tensor& second) { return windows_of(second, windows); });
+  return record_linear(name, parts, result,
+                       [windows](const Tensor& grad) { return windows_of(grad, windows); });
 }
 
 /// A view of x with one window a position of `dim`, its elements along a new last dimension.
@@ -53,9 +54,10 @@ Tensor windows_of(const Tensor& x, const Windows& windows) {
   strides[windows.dim] = stride * windows.step;
   shape.push_back(windows.size);
   strides.push_back(stride * windows.dilation);
-  return record_linear(
-      "conv3d", x, x.alias(x.view().data, shape, strides),
-      [windows, before = x.shape()](const Tensor& grad) { return overlap_added(grad, before, windows); });
+  return record_linear("conv3d", x, x.alias(x.view().data, shape, strides),
+                       [windows, before = x.shape()](const Tensor& grad) {
+                         return overlap_added("conv3d backward", grad, before, windows);
+                       });
 }
 
 void check_conv3d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv3dGeometry& g) {
@@ -84,6 +86,10 @@ Tensor as_wide_as(const Dims& shape, const Tensor& x, const Tensor& w, const Con
   return pad(x, {0, v - x.size(3), 0, h - x.size(2)});
 }
 
+bool chooses_size(std::int64_t output_padding, std::int64_t stride, std::int64_t dilation) {
+  return output_padding >= 0 && (output_padding < stride || output_padding < dilation);
+}
+
 void check_conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dGeometry& g,
                             std::int64_t padding_h, std::int64_t padding_w) {
   check_floating("conv_transpose2d", x);
@@ -97,13 +103,31 @@ void check_conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias
         x.describe() + ", " + w.describe() + ", " + text_of(bias) + " and groups " +
         std::to_string(g.groups));
   }
-  const auto chooses = [](std::int64_t padding, std::int64_t stride, std::int64_t dilation) {
-    return padding >= 0 && (padding < stride || padding < dilation);
-  };
-  if (!chooses(padding_h, g.stride_h, g.dilation_h) || !chooses(padding_w, g.stride_w, g.dilation_w)) {
+  if (!chooses_size(padding_h, g.stride_h, g.dilation_h) ||
+      !chooses_size(padding_w, g.stride_w, g.dilation_w)) {
     throw UsageError("conv_transpose2d: expected output_padding smaller than stride or dilation, got " +
                      std::to_string(padding_h) + "x" + std::to_string(padding_w));
   }
+}
+
+void check_conv_transpose3d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv3dGeometry& g,
+                            std::int64_t output_padding_d) {
+  bool fits = x.rank() == 5 && w.rank() == 5 && g.groups > 0 && g.stride_d > 0 && g.dilation_d > 0 &&
+              g.pad_d >= 0 && x.size(1) == w.size(0) && x.size(2) > 0 && w.size(2) > 0 &&
+              (!bias.defined() || bias.shape() == Dims{w.size(1) * g.groups});
+  fits = fits && chooses_size(output_padding_d, g.stride_d, g.dilation_d);
+  fits = fits &&
+         transposed_extent(x.size(2), w.size(2), g.stride_d, g.pad_d, g.dilation_d, output_padding_d) > 0;
+  if (fits) return;
+  throw UsageError(
+      "conv_transpose3d: expected x [N, C, D, H, W], w [C, O / groups, KD, KH, KW], bias [O] or none, "
+      "positive "
+      "strides and dilations, output_padding smaller than one of them, and padding that leaves a frame, "
+      "got " +
+      x.describe() + ", " + w.describe() + ", " + text_of(bias) + ", groups " + std::to_string(g.groups) +
+      ", stride " + std::to_string(g.stride_d) + ", padding " + std::to_string(g.pad_d) + ", dilation " +
+      std::to_string(g.dilation_d) + " and output_padding " + std::to_string(output_padding_d) +
+      " of the frames");
 }
 
 }  // namespace
@@ -155,6 +179,26 @@ Tensor conv_transpose2d(const Tensor& given, const Tensor& weight, const Tensor&
   const Tensor y =
       conv2d_input_gradient(as_wide_as(shape, x, w, g), w, shape, g, MemoryFormat::channels_last);
   return autocast_rounded(bias.defined() ? add(y, bias.reshape({1, channels, 1, 1})) : y);
+}
+
+// Each frame becomes KD frames by one transposed convolution of images, and those overlap.
+Tensor conv_transpose3d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv3dGeometry& g,
+                        const std::array<std::int64_t, 3>& output_padding) {
+  check_conv_transpose3d(x, w, bias, g, output_padding[0]);
+  const std::int64_t n = x.size(0), depth = x.size(2), size = w.size(2);
+  const Tensor images = x.permute({0, 2, 1, 3, 4}).reshape({n * depth, x.size(1), x.size(3), x.size(4)});
+  const Tensor weight = w.reshape({w.size(0), w.size(1) * size, w.size(3), w.size(4)});
+  const Tensor y = conv_transpose2d(
+      images, weight, {}, {g.stride_h, g.stride_w, g.pad_h, g.pad_w, g.dilation_h, g.dilation_w, g.groups},
+      output_padding[1], output_padding[2]);
+  const std::int64_t channels = w.size(1) * g.groups, height = y.size(2), width = y.size(3);
+  const Tensor parts = y.reshape({n, depth, channels, size, height, width}).permute({0, 2, 1, 4, 5, 3});
+  // Padding is what is cut off; a frame that nothing reaches is 0.
+  const std::int64_t frames = transposed_extent(depth, size, g.stride_d, 0, g.dilation_d, output_padding[0]);
+  const Windows windows{.dim = 2, .count = depth, .size = size, .step = g.stride_d, .dilation = g.dilation_d};
+  const Tensor all = overlap_added("conv_transpose3d", parts, {n, channels, frames, height, width}, windows);
+  const Tensor result = all.slice(2, g.pad_d, frames - g.pad_d);
+  return bias.defined() ? add(result, bias.to(result.dtype()).reshape({1, channels, 1, 1, 1})) : result;
 }
 
 Tensor conv_transpose1d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv1dGeometry& g,

@@ -2,6 +2,7 @@
 // every device and in every dtype that these take.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "runtime/device/kernels.h"
@@ -36,6 +37,13 @@ Tensor conv3d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv3d
 Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias,
                         const Conv2dGeometry& geometry = {}, std::int64_t output_padding_h = 0,
                         std::int64_t output_padding_w = 0);
+
+/// The same of volumes: x [N, C, D, H, W], w [C, O / groups, KD, KH, KW] → [N, O, OD, OH, OW]; output_padding
+/// of frames, rows and columns. Each frame becomes KD, which overlap: it needs KD times the memory of the
+/// result.
+Tensor conv_transpose3d(const Tensor& x, const Tensor& w, const Tensor& bias,
+                        const Conv3dGeometry& geometry = {},
+                        const std::array<std::int64_t, 3>& output_padding = {0, 0, 0});
 
 /// The same of sequences: x [N, C, L], w [C, O / groups, K] → [N, O, (L - 1)·stride - 2·pad + dilation·(K -
 /// 1) + output_padding + 1].

@@ -22,18 +22,24 @@ struct Window {
   }
 };
 
-Pool1dGeometry geometry_of(std::string_view layer, PoolKind kind, std::int64_t kernel, std::int64_t stride,
+Pool1dGeometry geometry_of(std::string_view layer, std::int64_t kernel, std::int64_t stride,
                            std::int64_t padding) {
   const Window window(layer, kernel, stride, padding);
-  return {kind, window.kernel, window.stride, window.padding};
+  return {PoolKind::avg, window.kernel, window.stride, window.padding};
 }
 
-Pool3dGeometry geometry_of(std::string_view layer, PoolKind kind, const KernelVolume& kernel,
-                           const KernelVolume& stride, const KernelVolume& padding) {
+Pool3dGeometry geometry_of(std::string_view layer, const KernelVolume& kernel, const KernelVolume& stride,
+                           const KernelVolume& padding) {
   const Window d(layer, kernel.depth, stride.depth, padding.depth),
       h(layer, kernel.height, stride.height, padding.height),
       w(layer, kernel.width, stride.width, padding.width);
-  return {kind, d.kernel, h.kernel, w.kernel, d.stride, h.stride, w.stride, d.padding, h.padding, w.padding};
+  return {PoolKind::avg, d.kernel, h.kernel,  w.kernel,  d.stride,
+          h.stride,      w.stride, d.padding, h.padding, w.padding};
+}
+
+std::string_view name_of(InterpolateMode mode) {
+  if (mode == InterpolateMode::nearest) return "nearest";
+  return mode == InterpolateMode::linear ? "bilinear" : "bicubic";
 }
 
 std::string repr_of(const Pool3dGeometry& g) {
@@ -44,29 +50,16 @@ std::string repr_of(const Pool3dGeometry& g) {
 
 }  // namespace
 
-MaxPool1d::MaxPool1d(std::int64_t kernel, std::int64_t stride, std::int64_t padding)
-    : geometry_(geometry_of("MaxPool1d", PoolKind::max, kernel, stride, padding)) {}
-
-std::string MaxPool1d::extra_repr() const {
-  return "kernel_size=" + std::to_string(geometry_.kernel) + ", stride=" + std::to_string(geometry_.stride) +
-         ", padding=" + std::to_string(geometry_.pad) + ", dilation=1, ceil_mode=False";
-}
-
 AvgPool1d::AvgPool1d(std::int64_t kernel, std::int64_t stride, std::int64_t padding)
-    : geometry_(geometry_of("AvgPool1d", PoolKind::avg, kernel, stride, padding)) {}
+    : geometry_(geometry_of("AvgPool1d", kernel, stride, padding)) {}
 
 std::string AvgPool1d::extra_repr() const {
   return "kernel_size=" + repr::tuple({geometry_.kernel}) + ", stride=" + repr::tuple({geometry_.stride}) +
          ", padding=" + repr::tuple({geometry_.pad});
 }
 
-MaxPool3d::MaxPool3d(KernelVolume kernel, KernelVolume stride, KernelVolume padding)
-    : geometry_(geometry_of("MaxPool3d", PoolKind::max, kernel, stride, padding)) {}
-
-std::string MaxPool3d::extra_repr() const { return repr_of(geometry_) + ", dilation=1, ceil_mode=False"; }
-
 AvgPool3d::AvgPool3d(KernelVolume kernel, KernelVolume stride, KernelVolume padding)
-    : geometry_(geometry_of("AvgPool3d", PoolKind::avg, kernel, stride, padding)) {}
+    : geometry_(geometry_of("AvgPool3d", kernel, stride, padding)) {}
 
 std::string AvgPool3d::extra_repr() const { return repr_of(geometry_); }
 
@@ -75,12 +68,14 @@ std::string Upsample::extra_repr() const {
   if (options_.size.rank() == 0 && options_.scale.size() == 1) {
     text = "scale_factor=" + repr::number(options_.scale.front());
   } else if (options_.size.rank() == 0) {
-    for (const double scale : options_.scale) text += (text.empty() ? "" : ", ") + repr::number(scale);
+    for (const double scale : options_.scale)
+      text.append(text.empty() ? "" : ", ").append(repr::number(scale));
     text = "scale_factor=(" + text + ")";
   } else {
     text = "size=" + repr::tuple(std::span(options_.size.begin(), options_.size.end()));
   }
-  return text + (options_.mode == InterpolateMode::linear ? ", mode='bilinear'" : ", mode='nearest'");
+  text.append(", mode='").append(name_of(options_.mode)).append("'");
+  return text;
 }
 
 Border::Border(int dims, PadMode mode, const BorderSides& sides, double value)

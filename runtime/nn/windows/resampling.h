@@ -7,15 +7,16 @@
 
 namespace dtrain {
 
-/// x [N, C, L], see pool1d. Stride 0 means the kernel's size; padding is at most half of it.
+/// x [N, C, L], see max_pool. Stride 0 means the kernel's size; padding is at most half of it.
 class MaxPool1d : public Module {
  public:
-  explicit MaxPool1d(std::int64_t kernel, std::int64_t stride = 0, std::int64_t padding = 0);
-  Tensor forward(const Tensor& x) override { return pool1d(x, geometry_); }
+  explicit MaxPool1d(std::int64_t kernel, std::int64_t stride = 0, std::int64_t padding = 0,
+                     std::int64_t dilation = 1);
+  Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
  private:
-  Pool1dGeometry geometry_;
+  MaxPoolOptions options_;
 };
 
 class AvgPool1d : public Module {
@@ -28,15 +29,16 @@ class AvgPool1d : public Module {
   Pool1dGeometry geometry_;
 };
 
-/// x [N, C, D, H, W], see pool3d.
+/// x [N, C, D, H, W], see max_pool.
 class MaxPool3d : public Module {
  public:
-  explicit MaxPool3d(KernelVolume kernel, KernelVolume stride = 0, KernelVolume padding = 0);
-  Tensor forward(const Tensor& x) override { return pool3d(x, geometry_); }
+  explicit MaxPool3d(KernelVolume kernel, KernelVolume stride = 0, KernelVolume padding = 0,
+                     KernelVolume dilation = 1);
+  Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
  private:
-  Pool3dGeometry geometry_;
+  MaxPoolOptions options_;
 };
 
 class AvgPool3d : public Module {

@@ -25,6 +25,8 @@ void check_interpolate(const Tensor& x, const InterpolateOptions& options) {
   const auto scales = static_cast<int>(options.scale.size());
   const bool by_size = options.size.rank() > 0;
   const bool fits = by_size ? options.size.rank() == dims && scales == 0 : scales == 1 || scales == dims;
+  if (options.mode == InterpolateMode::bicubic && dims != 2)
+    throw UsageError("interpolate: expected x [N, C, H, W] for bicubic, got " + x.describe());
   if (dims >= 1 && dims <= 3 && fits) return;
   throw UsageError(
       "interpolate: expected x [N, C, L], [N, C, H, W] or [N, C, D, H, W] and a size for each dimension "
@@ -45,7 +47,7 @@ Stretch stretch_of(const Tensor& x, int dim, const InterpolateOptions& options) 
                      " of " + x.describe());
   }
   const auto wanted = static_cast<double>(stretch.out);
-  if (options.mode == InterpolateMode::linear && options.align_corners) {
+  if (options.mode != InterpolateMode::nearest && options.align_corners) {
     stretch.step = stretch.out > 1 ? (extent - 1) / (wanted - 1) : 0;
   } else {
     stretch.step = by_size ? extent / wanted : 1 / scale;
@@ -69,37 +71,82 @@ Tensor nearest(const Tensor& x, int dim, const Stretch& stretch) {
   return picked(x, dim, places);
 }
 
-Tensor linear_between(const Tensor& x, int dim, const Stretch& stretch, bool align_corners) {
-  std::vector<std::int64_t> before, behind;
-  std::vector<double> shares, rests;
+/// What each element of the result takes of x: one tap is a place and a share for each of them.
+struct Tap {
+  std::vector<std::int64_t> places;
+  std::vector<double> shares;
+};
+
+/// Where element `i` of the result is in x: elements are areas, or points from the first to the last.
+double place_of(std::int64_t i, const Stretch& stretch, bool align_corners) {
+  const auto number = static_cast<double>(i);
+  return align_corners ? number * stretch.step : (number + 0.5) * stretch.step - 0.5;
+}
+
+std::vector<Tap> linear_taps(const Stretch& stretch, bool align_corners) {
+  std::vector<Tap> taps(2);
   for (std::int64_t i = 0; i < stretch.out; ++i) {
-    const auto number = static_cast<double>(i);
-    const double place =
-        align_corners ? number * stretch.step : std::max((number + 0.5) * stretch.step - 0.5, 0.0);
-    before.push_back(std::min(static_cast<std::int64_t>(place), stretch.in - 1));
-    behind.push_back(std::min(before.back() + 1, stretch.in - 1));
-    shares.push_back(std::min(place - static_cast<double>(before.back()), 1.0));
-    rests.push_back(1 - shares.back());
+    const double place = std::max(place_of(i, stretch, align_corners), 0.0);
+    const std::int64_t before = std::min(static_cast<std::int64_t>(place), stretch.in - 1);
+    const double share = std::min(place - static_cast<double>(before), 1.0);
+    taps[0].places.push_back(before);
+    taps[0].shares.push_back(1 - share);
+    taps[1].places.push_back(std::min(before + 1, stretch.in - 1));
+    taps[1].shares.push_back(share);
   }
+  return taps;
+}
+
+/// Keys' kernel at `distance`, from 0 to 2.
+double cubic(double distance) {
+  constexpr double kA = -0.75;
+  const double d = distance;
+  if (d <= 1) return ((kA + 2) * d - (kA + 3)) * d * d + 1;
+  return ((kA * d - 5 * kA) * d + 8 * kA) * d - 4 * kA;
+}
+
+std::vector<Tap> cubic_taps(const Stretch& stretch, bool align_corners) {
+  std::vector<Tap> taps(4);
+  for (std::int64_t i = 0; i < stretch.out; ++i) {
+    const double place = place_of(i, stretch, align_corners), floor = std::floor(place);
+    for (std::int64_t k = 0; k < 4; ++k) {
+      Tap& tap = taps[static_cast<std::size_t>(k)];
+      tap.places.push_back(
+          std::clamp<std::int64_t>(static_cast<std::int64_t>(floor) + k - 1, 0, stretch.in - 1));
+      tap.shares.push_back(cubic(std::abs(place - (floor + static_cast<double>(k - 1)))));
+    }
+  }
+  return taps;
+}
+
+/// The sum of what the taps take along `dim`.
+Tensor mixed(const Tensor& x, int dim, const std::vector<Tap>& taps) {
   Dims shape = Dims::filled(x.rank(), 1);
-  shape[dim] = stretch.out;
-  const auto weights = [&](const std::vector<double>& values) {
-    return Tensor::from_data(values, shape, x.shared_device()).to(x.dtype());
-  };
-  return add(mul(picked(x, dim, before), weights(rests)), mul(picked(x, dim, behind), weights(shares)));
+  shape[dim] = static_cast<std::int64_t>(taps.front().places.size());
+  Tensor sum;
+  for (const Tap& tap : taps) {
+    const Tensor shares = Tensor::from_data(tap.shares, shape, x.shared_device()).to(x.dtype());
+    const Tensor part = mul(picked(x, dim, tap.places), shares);
+    sum = sum.defined() ? add(sum, part) : part;
+  }
+  return sum;
 }
 
 }  // namespace
 
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
   check_interpolate(x, options);
-  const bool is_linear = options.mode == InterpolateMode::linear;
-  Tensor result = is_linear && is_half(x.dtype()) ? x.to(DType::f32) : x;
+  const bool mixes = options.mode != InterpolateMode::nearest;
+  Tensor result = mixes && is_half(x.dtype()) ? x.to(DType::f32) : x;
   for (int dim = 0; dim < x.rank() - 2; ++dim) {
     const Stretch stretch = stretch_of(x, dim, options);
     if (stretch.in == stretch.out && stretch.step == 1) continue;
-    result = is_linear ? linear_between(result, dim + 2, stretch, options.align_corners)
-                       : nearest(result, dim + 2, stretch);
+    if (!mixes) {
+      result = nearest(result, dim + 2, stretch);
+    } else {
+      const auto taps = options.mode == InterpolateMode::linear ? linear_taps : cubic_taps;
+      result = mixed(result, dim + 2, taps(stretch, options.align_corners));
+    }
   }
   return result.to(x.dtype());
 }
