@@ -27,6 +27,9 @@ class TransformerBlock final : public MultiModule {
   const HeadShape& heads() const noexcept { return heads_; }
 
  private:
+  void on_move(const std::shared_ptr<Device>& device) override {
+    if (rotary_) rotary_->move_to(device);
+  }
   Tensor through_block(const Tensor& x, const AttentionContext& context);
   Tensor feed_forward(const Tensor& x);
   void add_adapters(const TransformerLayers& layers, const std::string& label);

@@ -60,6 +60,16 @@ void BackwardPass::capture(std::span<Captured> states, std::uint64_t floor) {
   }
 }
 
+namespace {
+
+void refuse_moved(const Node& node) {
+  throw UsageError("backward of " + std::string(node.name()) +
+                   ": a tensor that it was computed from has moved to another device since; run backward "
+                   "first, or compute it again");
+}
+
+}  // namespace
+
 void BackwardPass::discover(std::span<const Root> roots) {
   std::vector<std::shared_ptr<Node>> unvisited;
   for (const Root& root : roots) {
@@ -83,6 +93,7 @@ void BackwardPass::discover(std::span<const Root> roots) {
     }
     for (const Edge& edge : node->inputs()) {
       if (edge.state == nullptr) continue;
+      if (edge.state->has_moved) refuse_moved(*node);
       if (edge.state->node == nullptr) {
         ++uses_left_[edge.state.get()];
       } else if (position_.emplace(edge.state->node.get(), 0).second) {

@@ -31,6 +31,7 @@ struct GradState final : AutogradState {
   Tensor grad;                                     ///< undefined until the first accumulation
   Tensor grad_storage;                             ///< where grad has to live, if defined
   std::function<void()> ready;                     ///< called when grad is final for a pass
+  bool has_moved = false;  ///< its tensor has another state now, on another device: no gradient gets there
 };
 
 /// Where a running backward function puts its results. Each wanted input gets exactly one deliver() (or

@@ -91,6 +91,27 @@ void Tensor::zero_grad() {
   if (const auto state = grad_state(*this)) state->grad = Tensor();
 }
 
+void Tensor::move_to(const std::shared_ptr<Device>& target) {
+  if (target == nullptr) throw UsageError("move_to: expected a device, got null");
+  if (target == shared_device()) return;
+  check_movable("move_to", *this);
+  const NoGrad no_grad;
+  const auto before = grad_state(*this);
+  const Tensor moved = detach().to(target);
+  std::shared_ptr<GradState> state;
+  if (before != nullptr) {
+    state = std::make_shared<GradState>(*before);
+    if (before->grad.defined()) state->grad = before->grad.detach().to(target);
+    before->has_moved = true;
+    before->grad = Tensor();
+  }
+  moved.body_->storage->replace(*body_->storage);
+  body_->storage = moved.body_->storage;
+  body_->view = moved.body_->view;
+  body_->offset = moved.body_->offset;
+  body_->autograd = std::move(state);
+}
+
 void Tensor::backward(BackwardOptions options) const { backward_from(Tensor(), options); }
 
 void Tensor::backward_from(const Tensor& grad, BackwardOptions options) const {
@@ -116,6 +137,20 @@ void Tensor::set_grad_storage(const Tensor& storage) {
 
 void Tensor::on_grad_ready(std::function<void()> ready) {
   leaf_state("on_grad_ready", *this).ready = std::move(ready);
+}
+
+void check_movable(std::string_view name, const Tensor& tensor) {
+  const auto state = grad_state(tensor);
+  const auto refuse = [&](const std::string& why) {
+    throw UsageError(std::string(name) + ": " + tensor.describe() + " cannot move from " +
+                     tensor.device().name() + ": " + why);
+  };
+  if (!tensor.is_leaf())
+    refuse("it was computed by " + std::string(state->node->name()) + "; use to(), which makes a copy");
+  if (tensor.shared_storage()->had_hook())
+    refuse("its memory is divided among ranks; move the network before it is divided");
+  if (state != nullptr && state->grad_storage.defined())
+    refuse("its gradient lives in memory of data-parallel training; move the network before that begins");
 }
 
 void check_in_place(std::string_view name, const Tensor& target, const Tensor& source) {

@@ -77,6 +77,10 @@ class SelfAttention : public MultiModule {
   Tensors forward_all(const Tensors& inputs) override;
 
  private:
+  void on_move(const std::shared_ptr<Device>& device) override {
+    if (options_.rotary) options_.rotary->move_to(device);
+  }
+
   SelfAttentionOptions options_;
   HeadShape shape_;
   std::shared_ptr<Module> qkv_, proj_;

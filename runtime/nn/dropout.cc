@@ -17,6 +17,12 @@ void DropoutKey::set_step(std::int64_t step) {
   step_.copy_from(Tensor::from_data({step}, {1}, device_));
 }
 
+void DropoutKey::move_to(const std::shared_ptr<Device>& device) {
+  device_ = device;
+  if (step_.defined()) step_ = step_.to(device);
+  if (rows_.defined()) rows_ = rows_.to(device);
+}
+
 void DropoutKey::set_rows(const Tensor& rows) {
   if (rows.defined() && (rows.dtype() != DType::i64 || rows.rank() != 1 || !rows.is_contiguous())) {
     throw UsageError("dropout: expected rows of int64 [N], got " + rows.describe());
@@ -37,6 +43,11 @@ Dropout::Dropout(std::string_view module, double probability, std::shared_ptr<Dr
   if (probability >= 0 && probability <= 1) return;
   throw UsageError(std::string(module) + ": expected a probability of 0 to 1, got " +
                    std::to_string(probability));
+}
+
+void KeyedDraws::on_move(const std::shared_ptr<Device>& device) {
+  key_->move_to(device);
+  if (passes_.defined()) passes_ = passes_.to(device);
 }
 
 KeyedDraws::Draw KeyedDraws::new_draw(const Tensor& x) {

@@ -37,6 +37,8 @@ class DropoutKey {
   /// `device` is where the layers compute.
   DropoutKey(std::uint64_t seed, std::shared_ptr<Device> device) : seed_(seed), device_(std::move(device)) {}
 
+  /// From now on the layers compute on `device`.
+  void move_to(const std::shared_ptr<Device>& device);
   /// The step of the passes to come. Its memory stays where it is from one call to the next.
   void set_step(std::int64_t step);
   /// The samples in the rows of the passes to come: i64 [N], which are brought to the device, or undefined.
@@ -95,6 +97,8 @@ class KeyedDraws : public Module {
   /// for a part below 0.
   KeyedDraws(std::string_view module, std::shared_ptr<DropoutKey> key, int part);
 
+  /// Moves the key, too.
+  void on_move(const std::shared_ptr<Device>& device) override;
   Draw next_draw(const Tensor& x);
   MaskNumbers numbers_of(const Draw& draw, const Tensor& x) const;
   std::int64_t part() const noexcept { return part_; }

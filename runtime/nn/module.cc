@@ -165,6 +165,25 @@ void Module::train(bool training) {
   for (const auto& [name, child] : children_) child->train(training);
 }
 
+void Module::to(const std::shared_ptr<Device>& device) {
+  if (device == nullptr) throw UsageError("module: expected a device to move to, got null");
+  NamedTensors all;
+  collect("", true, true, all);
+  std::erase_if(all, [&](const NamedTensor& named) { return named.second.shared_device() == device; });
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto& [name, tensor] = all[i];
+    check_movable("module.to(): " + name, tensor);
+    for (std::size_t j = 0; j < i; ++j) {
+      if (!tensor.shares_storage(all[j].second) || tensor.is_same(all[j].second)) continue;
+      throw UsageError("module.to(): expected parameters and buffers with memory of their own, but \"" +
+                       name + "\" and \"" + all[j].first +
+                       "\" are views of one; tie them by registering one tensor twice");
+    }
+  }
+  for (auto& [name, tensor] : all) tensor.move_to(device);
+  visit([&device](Module& module) { module.on_move(device); });
+}
+
 void Module::visit(const std::function<void(Module&)>& visitor) {
   visitor(*this);
   for (const auto& [name, child] : children_) child->visit(visitor);

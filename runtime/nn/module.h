@@ -1,6 +1,7 @@
 // Module: a function with parameters and buffers that have names, the same names as in PyTorch's state_dict.
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,12 +25,12 @@ using NamedModules = std::vector<std::pair<std::string, std::shared_ptr<Module>>
 ///     class Net : public Module {
 ///      public:
 ///       Net(Generator& generator, const std::shared_ptr<Device>& device)
-///           : hidden_(add_module("hidden", std::make_shared<Linear>(784, 100, generator, device))),
-///             out_(add_module("out", std::make_shared<Linear>(100, 10, generator, device))) {}
-///       Tensor forward(const Tensor& x) override { return (*out_)(relu((*hidden_)(x))); }
+///           : hidden_(add_module<Linear>("hidden", 784, 100, generator, device)),
+///             out_(add_module<Linear>("out", 100, 10, generator, device)) {}
+///       Tensor forward(const Tensor& x) override { return out_(relu(hidden_(x))); }
 ///
 ///      private:
-///       std::shared_ptr<Linear> hidden_, out_;
+///       Linear &hidden_, &out_;
 ///     };
 class Module {
  public:
@@ -62,6 +63,12 @@ class Module {
   std::int64_t parameter_count() const;
   /// Drops every parameter's gradient.
   void zero_grad();
+  /// Moves parameters, their gradients and buffers to `device`, here and in the children, as torch's
+  /// module.to(device): they stay the same tensors (Tensor::move_to), so members of modules, handles and
+  /// optimizers that have them see the moved ones; state_dict() of before does not. Throws UsageError, with
+  /// nothing changed, for those that cannot move: divided ones, those whose gradients a strategy holds, and
+  /// tensors of which one is a view of another.
+  void to(const std::shared_ptr<Device>& device);
   /// Switches this module and its children between training and evaluation.
   void train(bool training = true);
   void eval() { train(false); }
@@ -98,6 +105,17 @@ class Module {
     add_child(name, module);
     return module;
   }
+  /// Makes the child as well, from what M's constructor takes; it lives as long as this module. A member may
+  /// be made where it is declared (on default_device(), with numbers of default_generator()):
+  ///
+  ///     Linear& hidden_ = add_module<Linear>("hidden", 784, 100);
+  template <class M, class... Args>
+  requires std::constructible_from<M, Args...> M& add_module(std::string_view name, Args&&... args) {
+    return *add_module(name, std::make_shared<M>(std::forward<Args>(args)...));
+  }
+  /// Called by to() when everything registered here has moved. A module that has other tensors, or that
+  /// remembers a device, overrides it.
+  virtual void on_move(const std::shared_ptr<Device>& /*device*/) {}
 
  private:
   void add_child(std::string_view name, std::shared_ptr<Module> child);

@@ -60,6 +60,11 @@ RotaryEmbedding::RotaryEmbedding(std::int64_t positions, std::int64_t head_width
   sin_ = Tensor::from_data(sines, {positions, head_width / 2}, device);
 }
 
+void RotaryEmbedding::move_to(const std::shared_ptr<Device>& device) {
+  cos_.move_to(device);
+  sin_.move_to(device);
+}
+
 Tensor RotaryEmbedding::operator()(const Tensor& x, std::int64_t first) const {
   if (x.rank() < 2 || x.size(-1) != 2 * cos_.size(1) || first < 0 || first + x.size(-2) > positions()) {
     throw UsageError("RotaryEmbedding: expected [..., L, " + std::to_string(2 * cos_.size(1)) +

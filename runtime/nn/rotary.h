@@ -46,6 +46,8 @@ class RotaryEmbedding {
   Tensor operator()(const Tensor& x, const Tensor& positions) const;
 
   std::int64_t positions() const { return cos_.size(0); }
+  /// Moves the tables, those of copies too.
+  void move_to(const std::shared_ptr<Device>& device);
 
  private:
   Tensor cos_, sin_;  ///< [positions, E / 2]

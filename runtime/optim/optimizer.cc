@@ -49,6 +49,23 @@ void Optimizer::find_device_groups() {
   for (const auto& device : found.devices()) device_groups_.push_back({device, {}, {}});
 }
 
+void Optimizer::follow_parameters() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& [name, tensor] = parameters_[i];
+    const Device& before = *device_groups_[device_group_of_[i]].device;
+    if (share_memory(before, tensor.device())) continue;
+    if (skip_.defined() || changes_.defined() || !named_state().empty()) {
+      throw UsageError("optimizer: parameter \"" + name + "\" has moved from " + before.name() + " to " +
+                       tensor.device().name() +
+                       ", where the optimizer has no state; after Module::to() make a new optimizer and give "
+                       "it load_state() of this one's named_state()");
+    }
+    device_group_of_.clear();
+    device_groups_.clear();
+    return find_device_groups();
+  }
+}
+
 const Optimizer::Group& Optimizer::group_at(std::size_t index) const {
   if (index < groups_.size()) return groups_[index];
   throw UsageError("optimizer: expected a group below " + std::to_string(groups_.size()) + ", got " +
@@ -66,6 +83,7 @@ std::vector<Tensor> Optimizer::gradients() const {
 }
 
 void Optimizer::step() {
+  follow_parameters();
   hand_out_gate();
   update();
   gather_gate();

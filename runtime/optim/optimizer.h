@@ -131,6 +131,9 @@ class Optimizer {
   void add_group(const NamedTensors& parameters, double lr);
   void check_parameters() const;
   void find_device_groups();
+  /// Where parameters have moved since (Module::to): finds the groups anew. Throws UsageError where there is
+  /// state on the devices of before.
+  void follow_parameters();
   /// Copies the gate to device groups that have none of their own, and what they noted back.
   void hand_out_gate();
   void gather_gate();

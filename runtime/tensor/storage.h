@@ -62,6 +62,8 @@ class Storage {
   /// Grows with every modification through any view.
   std::uint64_t version() const noexcept { return version_; }
   void mark_modified() noexcept { ++version_; }
+  /// Takes the place of `before`: what remembers a version of that notices.
+  void replace(const Storage& before) noexcept { version_ = before.version_ + 1; }
 
  private:
   Storage(std::shared_ptr<Device> device, void* data, std::size_t bytes, bool borrowed,

@@ -222,6 +222,12 @@ class Tensor {
   Tensor to(DType dtype) const;
   /// Copies to another device; between GPUs the host does not wait for it.
   Tensor to(const std::shared_ptr<Device>& device) const;
+  /// Moves this tensor itself: every handle to it, an optimizer's too, has the values on `device` from now
+  /// on, and its gradient moves along. Views of it, detach() and state_dict() keep the memory of before.
+  /// Refused (UsageError): for a result of a recorded operation, where a gradient lives in
+  /// set_grad_storage(), and where the memory comes and goes (StorageHook). A backward through what was
+  /// computed before the move fails by name.
+  void move_to(const std::shared_ptr<Device>& device);
   /// Rows index[0], index[1], … along `dim`; index is i64 [n] on the same device.
   Tensor index_select(int dim, const Tensor& index) const;
   /// Sum over the dimensions that were broadcast to get from `target` to this shape.
@@ -330,6 +336,8 @@ class Tensor {
   std::uint64_t version() const { return storage()->version(); }
   void mark_modified() const { storage()->mark_modified(); }
   bool shares_storage(const Tensor& other) const;
+  /// Whether both are handles to one tensor, not only to its memory: Python's `a is b`.
+  bool is_same(const Tensor& other) const noexcept { return body_ == other.body_; }
   /// The memory behind this and all its views.
   const std::shared_ptr<Storage>& shared_storage() const { return storage(); }
   /// True when this handle is the only one to memory that is not visible elsewhere, so that it may be reused.

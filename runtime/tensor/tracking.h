@@ -36,4 +36,7 @@ std::uint64_t operations_ended() noexcept;
 /// Throws UsageError when `target` may not be modified in place from `source` (may be undefined) now.
 void check_in_place(std::string_view name, const Tensor& target, const Tensor& source);
 
+/// Throws UsageError, which begins with `name`, where Tensor::move_to() refuses `tensor`.
+void check_movable(std::string_view name, const Tensor& tensor);
+
 }  // namespace dtrain
