@@ -10,6 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/device/between.h"
 #include "runtime/nn/dropout.h"
+#include "runtime/tensor/defaults.h"
 
 namespace dtrain {
 namespace {
@@ -84,6 +85,37 @@ Tensor gather_rows(const Tensors& parts, const std::shared_ptr<Device>& device, 
     order[static_cast<std::size_t>(places[i])] = static_cast<std::int64_t>(i);
   return all.index_select(0, Tensor::from_data(order, {all.size(0)}, device));
 }
+
+namespace {
+
+std::vector<Replica> made_replicas(const std::shared_ptr<Module>& learning,
+                                   const std::vector<std::shared_ptr<Device>>& devices,
+                                   const std::function<std::shared_ptr<Module>()>& make) {
+  if (devices.empty()) throw UsageError("replicas: expected at least one device, got none");
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (std::find(devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(i), devices[i]) !=
+        devices.begin() + static_cast<std::ptrdiff_t>(i))
+      throw UsageError("replicas: expected different devices, got " + devices[i]->name() + " twice");
+  }
+  learning->to(devices.front());
+  std::vector<Replica> replicas{{devices.front(), learning}};
+  const Generator generator = default_generator();
+  for (std::size_t i = 1; i < devices.size(); ++i) {
+    const DefaultDevice here(devices[i]);
+    replicas.push_back({devices[i], make()});
+    replicas.back().network->to(devices[i]);
+    replicas.back().network->load_state_dict(learning->state_dict());
+  }
+  default_generator() = generator;
+  return replicas;
+}
+
+}  // namespace
+
+ReplicatedModule::ReplicatedModule(const std::shared_ptr<Module>& learning,
+                                   const std::vector<std::shared_ptr<Device>>& devices,
+                                   const std::function<std::shared_ptr<Module>()>& make, RowSplit split)
+    : ReplicatedModule(learning, made_replicas(learning, devices, make), split) {}
 
 ReplicatedModule::ReplicatedModule(std::shared_ptr<Module> learning, std::vector<Replica> replicas,
                                    RowSplit split)

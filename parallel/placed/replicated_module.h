@@ -2,11 +2,12 @@
 // rows of a batch at the same time as the others, and backward adds the gradients up in the network that
 // learns.
 //
-//     auto net = std::make_shared<LeNet>(…, devices[0]);
-//     ReplicatedModule replicated(net, {{devices[0], net}, {devices[1], std::make_shared<LeNet>(…,
-//     devices[1])}}); cross_entropy(replicated(images), labels).backward();      // gradients are in net
+//     auto net = std::make_shared<LeNet>();
+//     ReplicatedModule replicated(net, devices, [] { return std::make_shared<LeNet>(); });
+//     cross_entropy(replicated(images), labels).backward();      // gradients are in net
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -53,6 +54,13 @@ class ReplicatedModule final : public MultiModule {
   /// replicas.
   ReplicatedModule(std::shared_ptr<Module> learning, std::vector<Replica> replicas,
                    RowSplit split = RowSplit::every_kth);
+  /// torch.nn.DataParallel(learning, devices): `learning` moves to the first device (Module::to), and `make`
+  /// makes its replicas on the others, one at a time, which are each the default device meanwhile; they get
+  /// the state of `learning`, and default_generator() is then as it was. Throws UsageError as above and for
+  /// a device that is given twice.
+  ReplicatedModule(const std::shared_ptr<Module>& learning,
+                   const std::vector<std::shared_ptr<Device>>& devices,
+                   const std::function<std::shared_ptr<Module>()>& make, RowSplit split = RowSplit::runs);
   Tensors forward_all(const Tensors& inputs) override;
 
   const ReplicaTraffic& traffic() const noexcept { return *traffic_; }

@@ -2,12 +2,14 @@
 #include <gtest/gtest.h>
 
 #include "collectives/factory.h"
+#include "parallel/placed/replicated_module.h"
 #include "parallel/sync/bucket_gradient.h"
 #include "parallel/sync/data_parallel.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/device/cuda/cuda_device.h"
+#include "runtime/nn/layers.h"
 #include "tests/support/several_devices.h"
 
 namespace dtrain::test {
@@ -138,6 +140,92 @@ TEST_F(SeveralGpus, AreNotRecordedTogether) {
   Sgd sgd(parameters, {.lr = 0.1});
   sgd.step();
   EXPECT_THROW(sgd.begin_recording(), UsageError);
+}
+
+/// On the device that is the default when it is made.
+class Small final : public Module {
+ public:
+  Tensor forward(const Tensor& x) override { return out_(relu(norm_(hidden_(x)))); }
+
+ private:
+  Linear& hidden_ = add_module<Linear>("hidden", 3, 8);
+  BatchNorm1d& norm_ = add_module<BatchNorm1d>("norm", 8);
+  Linear& out_ = add_module<Linear>("out", 8, 2);
+};
+
+// Made on the host and moved, its gradients too; an optimizer that has no state follows, one that has says
+// so.
+TEST_F(SeveralGpus, ModulesMoveBetweenThem) {
+  manual_seed(3);
+  Small net;
+  Generator generator(4);
+  const Tensor x = Tensor::randn({6, 3}, generator, default_device());
+  AdamW optimizer(net.named_parameters(), {.lr = 0.1});
+  sum(square(net(x))).backward();
+  const std::vector<float> gradient = net.named_parameters()[0].second.grad().to_vector<float>();
+  net.to(gpus[0]);
+  EXPECT_EQ(net.named_parameters()[0].second.grad().to_vector<float>(), gradient);
+  optimizer.step();
+  optimizer.zero_grad();
+  net.eval();
+  const std::vector<float> before = net(x.to(gpus[0])).to_vector<float>();
+  net.to(gpus[1]);
+  EXPECT_EQ(net(x.to(gpus[1])).to_vector<float>(), before);
+  sum(net(x.to(gpus[1]))).backward();
+  try {
+    optimizer.step();
+    FAIL() << "state on another GPU was used";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("hidden.weight"), std::string::npos) << error.what();
+  }
+  AdamW follower(net.named_parameters(), {.lr = 0.1});
+  follower.load_state(optimizer.named_state());
+  follower.step();
+  EXPECT_EQ(follower.named_state()[0].second.shared_device(), gpus[1]);
+}
+
+/// Without batch norm, whose statistics are those of a device's rows.
+class Plain final : public Module {
+ public:
+  Tensor forward(const Tensor& x) override { return out_(relu(hidden_(x))); }
+
+ private:
+  Linear& hidden_ = add_module<Linear>("hidden", 3, 8);
+  Linear& out_ = add_module<Linear>("out", 8, 2);
+};
+
+// torch.nn.DataParallel of one network; the default generator draws as if there were no replicas.
+TEST_F(SeveralGpus, ReplicateOneNetwork) {
+  Generator generator(4);
+  const Tensor x = Tensor::randn({7, 3}, generator, gpus[0]);
+  const auto trained = [&](bool replicated) {
+    manual_seed(3);
+    const auto net = std::make_shared<Plain>();
+    std::shared_ptr<Module> used = net;
+    if (replicated) {
+      used = std::make_shared<ReplicatedModule>(net, gpus, [] { return std::make_shared<Plain>(); });
+    } else {
+      net->to(gpus[0]);
+    }
+    Sgd optimizer(used->named_parameters(), {.lr = 0.1});
+    for (int step = 0; step < 3; ++step) {
+      optimizer.zero_grad();
+      mean(square((*used)(x))).backward();
+      optimizer.step();
+    }
+    std::vector<float> numbers;
+    for (const auto& [name, tensor] : net->state_dict()) {
+      const std::vector<float> values = tensor.to_vector<float>();
+      numbers.insert(numbers.end(), values.begin(), values.end());
+    }
+    numbers.push_back(static_cast<float>(default_generator().next32() % 1000));
+    return numbers;
+  };
+  const std::vector<float> one = trained(false), two = trained(true);
+  ASSERT_EQ(one.size(), two.size());
+  for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(one[i], two[i], 1e-5) << "number " << i;
+  const auto net = std::make_shared<Plain>();
+  EXPECT_THROW(ReplicatedModule(net, Devices{gpus[0], gpus[0]}, [net] { return net; }), UsageError);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "runtime/nn/dropout.h"
 #include "runtime/nn/layers.h"
 #include "runtime/optim/sgd.h"
+#include "runtime/tensor/defaults.h"
 #include "tests/support/message_of.h"
 
 namespace dtrain {
@@ -276,6 +277,33 @@ TEST(Replicas, BringGradientsHomeInEveryKindOfBackward) {
         EXPECT_NEAR(values[i][k], expected[i][k], 1e-5) << "gradient " << i << ", element " << k;
     }
   }
+}
+
+TEST(Replicas, AreMadeOfOneNetwork) {
+  const auto devices = cpus(3);
+  manual_seed(3);
+  const auto plain = std::make_shared<Linear>(4, 3);
+  const auto net = std::make_shared<Linear>(4, 3);
+  net->load_state_dict(plain->state_dict());
+  plain->to(devices[0]);
+  Generator generator(4);
+  const Tensor x = Tensor::randn({7, 4}, generator, devices[0]);
+  const Generator before = default_generator();
+  ReplicatedModule replicated(net, devices, [] { return std::make_shared<Linear>(4, 3); });
+  Generator expected = before;
+  EXPECT_EQ(default_generator().next32(), expected.next32()) << "replicas draw nothing";
+  EXPECT_EQ(net->weight().shared_device(), devices[0]);
+  const auto single = every_gradient(*plain, x), together = every_gradient(replicated, x);
+  ASSERT_EQ(single.size(), together.size());
+  for (std::size_t i = 0; i < single.size(); ++i) {
+    for (std::size_t k = 0; k < single[i].size(); ++k)
+      EXPECT_NEAR(single[i][k], together[i][k], 1e-5) << "gradient " << i << ", element " << k;
+  }
+  EXPECT_THAT(test::message_of([&] {
+                ReplicatedModule(net, {devices[0], devices[1], devices[0]},
+                                 [] { return std::make_shared<Linear>(4, 3); });
+              }),
+              HasSubstr("twice"));
 }
 
 TEST(Replicas, SayWhatIsWrong) {
