@@ -20,8 +20,10 @@ struct SoftTargets {
 /// From so many classes on evaluation says how often the label is among the five likeliest.
 inline constexpr std::int64_t kTopFiveFrom = 100;
 
-/// Samples need a field `label` (i64 [], with a known number of classes) beside what the network is fed, the
-/// first field that is neither `label` nor `y`: `image` [C, H, W], or a vector.
+/// Samples need a field `label` (i64 [], with a known number of classes, or f32 [classes], their
+/// probabilities) beside what the network is fed, the first field that is neither `label` nor `y`: `image`
+/// [C, H, W], or a vector. With probabilities the loss is that of torch.nn.functional.cross_entropy with
+/// them, the likeliest class counts as the right one, and there is no confusion matrix.
 class Classification final : public Task {
  public:
   /// `model` as make_network; an unknown one is refused by build(), and with `zero_last_norms` one without
@@ -31,6 +33,8 @@ class Classification final : public Task {
       : model_(model), targets_(targets), zero_last_norms_(zero_last_norms) {}
 
   std::string name() const override { return model_; }
+  /// Throws also DataError for labels f32 that are no probabilities (check_soft_labels()).
+  Splits open(const DataRequest& request) const override;
   std::unique_ptr<Module> build(std::span<const Field> fields, Generator& generator,
                                 const std::shared_ptr<Device>& device) const override;
   std::size_t input_field(std::span<const std::string> names) const override {
@@ -40,15 +44,11 @@ class Classification final : public Task {
   std::shared_ptr<const Source> for_training(std::shared_ptr<const Source> train) const override;
   Tensors inputs(const BatchTensors& batch) const override;
   Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override;
-  /// The weights of the samples' classes, where they have any.
+  /// The weights of the samples' classes, where they have any and are one each.
   double units(const Batch& batch) const override;
-  bool units_vary(std::span<const Field> /*fields*/) const override {
-    return !targets_.class_weights.empty();
-  }
+  bool units_vary(std::span<const Field> fields) const override;
   OutputKind output_kind() const override { return OutputKind::logits; }
-  const Field* predicted_field(std::span<const Field> fields) const override {
-    return find_field(fields, kLabelField);
-  }
+  const Field* predicted_field(std::span<const Field> fields) const override;
   std::size_t sum_count() const override { return 4; }
   /// Sums: the loss, right guesses, and of many classes (kTopFiveFrom) labels among the first five and
   /// samples.

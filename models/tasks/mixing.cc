@@ -134,17 +134,28 @@ Tensor mixed(const Tensor& images, const Tensor& mixture) {
   return add(mul(neighbours(images), other), mul(images, own));
 }
 
-Tensor soft_cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor* mixture,
-                          double smoothing) {
+namespace {
+
+/// [B, classes], in the dtype of `logits`.
+Tensor distributions(const Tensor& logits, const Tensor& labels) {
+  if (labels.rank() == 2) return labels.to(logits.dtype());
+  const Tensor places = Tensor::arange(logits.size(1), logits.shared_device());
+  return equal(labels.unsqueeze(1), places.unsqueeze(0)).to(logits.dtype());
+}
+
+}  // namespace
+
+Tensor soft_cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor* mixture, double smoothing,
+                          const Tensor& weight) {
   const std::int64_t classes = logits.size(1);
-  const Tensor places = Tensor::arange(classes, logits.shared_device());
-  Tensor targets = equal(labels.unsqueeze(1), places.unsqueeze(0)).to(logits.dtype());  // [B, classes]
+  Tensor targets = distributions(logits, labels);
   if (mixture != nullptr) {
     const Tensor own = number(*mixture, 6, 2).to(logits.dtype());
     const Tensor other = number(*mixture, 7, 2).to(logits.dtype());
     targets = add(mul(neighbours(targets), other), mul(targets, own));
   }
   if (smoothing > 0) targets = add(mul(targets, 1 - smoothing), smoothing / static_cast<double>(classes));
+  if (weight.defined()) targets = mul(targets, weight.to(logits.dtype()).unsqueeze(0));
   return div(neg(sum(mul(log_softmax(logits), targets))), static_cast<double>(logits.size(0)));
 }
 

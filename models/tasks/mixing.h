@@ -73,9 +73,11 @@ class MixedSource final : public Source {
 
 /// `images` f32 [B, …], mixed as the first row of `mixture` f32 [B, 8] says; where a box is, [B, C, H, W].
 Tensor mixed(const Tensor& images, const Tensor& mixture);
-/// Cross entropy, the mean over the batch, with targets that are distributions: of `labels` i64 [B] mixed in
-/// the same way where there is a mixture, and with a share `smoothing` spread evenly over all classes.
-Tensor soft_cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor* mixture,
-                          double smoothing);
+/// Cross entropy, the mean over the batch, with targets that are distributions: of `labels` i64 [B], or
+/// probabilities f32 [B, classes], mixed in the same way where there is a mixture, and with a share
+/// `smoothing` spread evenly over all classes. With `weight` [classes] each class' part counts so much more
+/// (torch.nn.functional.cross_entropy with probabilities).
+Tensor soft_cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor* mixture, double smoothing,
+                          const Tensor& weight = {});
 
 }  // namespace dtrain

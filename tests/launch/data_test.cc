@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -266,6 +268,38 @@ TEST_P(Data, WorkersThatTrainTogetherHaveTheSame) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Data, testing::ValuesIn(kKinds),
                          [](const auto& kind) { return kind.param.name; });
+
+// Probabilities in the place of classes: the same weights in any world, mixed too, and columns that are
+// named.
+TEST(SoftLabels, AreLearnedAlikeByAnyNumberOfWorkers) {
+  const TempDir folder;
+  std::string table = "a,b,cat,dog,bird\n";
+  for (const Row& row : rows(Change::none)) {
+    const float cat = row.a / 4, dog = (1 - cat) * row.b * 2;
+    table += fmt::format("{},{},{},{},{}\n", row.a, row.b, cat, dog, 1 - cat - dog);
+  }
+  write_file(folder / "table.csv", table);
+  for (const std::string more : {"--label-smoothing=0", "--mixup=0.4"}) {
+    for (const int world : {1, 2}) {
+      const RunResult result =
+          train({.start = world == 1 ? Start::alone : Start::launcher,
+                 .world = world,
+                 .launcher_arguments = {},
+                 .arguments = {"--dataset=csv:table.csv,label=cat+dog+bird,split=0.8", "--model=linear",
+                               "--data-dir=" + folder.path().string(), "--virtual-workers=2",
+                               "--global-batch-size=8", "--epochs=2", more},
+                 .run_dir = folder / (more + std::to_string(world)),
+                 .options = limited_to(std::chrono::seconds(60))});
+      ASSERT_EQ(result.exit_code, 0) << result.err;
+      EXPECT_THAT(result.out, HasSubstr("test accuracy"));
+    }
+    EXPECT_EQ(final_weights(folder / (more + "1")), final_weights(folder / (more + "2"))) << more;
+  }
+  const RunResult predicted = run({program("dtrain"), "predict", (folder / "--mixup=0.41").string(),
+                                   "--input", (folder / "table.csv").string()});
+  ASSERT_EQ(predicted.exit_code, 0) << predicted.err;
+  EXPECT_THAT(predicted.out, testing::StartsWith("class,cat,dog,bird\n"));
+}
 
 }  // namespace
 }  // namespace dtrain::test

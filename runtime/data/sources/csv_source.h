@@ -18,8 +18,9 @@ struct CsvColumns {
   /// stand side by side and name every text that it holds.
   std::vector<std::string> features;
   std::vector<std::string> targets;       ///< of y; may be empty
-  std::string label;                      ///< empty: none
+  std::string label;                      ///< empty: none, or `targets_are_label`
   std::vector<std::string> classes = {};  ///< what the label holds for class 0, 1, …; empty: their numbers
+  bool targets_are_label = false;         ///< probabilities of classes: the field is not y but label
 };
 
 /// What becomes of a cell without a value (is_missing).
@@ -80,8 +81,9 @@ struct CsvScales {
 };
 
 /// A table in memory, as a source with the fields x (float32 [features]), y (float32 [targets], where there
-/// are targets) and label (int64 [], where there is one): 4 bytes a number, 8 a label. The fields x and y
-/// know their columns' names, and the label those of its classes, where they have any.
+/// are targets) and label (int64 [], where there is one; or the targets, if they are it): 4 bytes a number, 8
+/// a label. The fields x and y know their columns' names, and the label those of its classes, where they have
+/// any.
 class CsvTable {
  public:
   /// Reads `path` (plain or gzip) from front to back, once. Only the columns asked for are looked at. Numbers

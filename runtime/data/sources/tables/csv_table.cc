@@ -86,7 +86,8 @@ std::shared_ptr<const Source> CsvTable::source(std::shared_ptr<const CsvTable> t
     fields.push_back(matrix("x", table->x_, columns.features, scales.x));
     fields.back().fill = scales.fill;
   }
-  if (!columns.targets.empty()) fields.push_back(matrix("y", table->y_, columns.targets, scales.y));
+  if (!columns.targets.empty())
+    fields.push_back(matrix(columns.targets_are_label ? "label" : "y", table->y_, columns.targets, scales.y));
   if (!columns.label.empty()) {
     const View labels{const_cast<std::int64_t*>(table->labels_.data()), DType::i64, {table->rows_}, {1}};
     fields.push_back({"label", labels, table, classes, {}, columns.classes});

@@ -10,7 +10,8 @@ namespace dtrain {
 namespace {
 
 constexpr std::string_view kSettings =
-    "target=COL, label=COL, features=COL+COL, without=COL+COL, categories=COL+COL, missing=skip or mean, "
+    "target=COL+COL, label=COL, label=COL+COL, features=COL+COL, without=COL+COL, categories=COL+COL, "
+    "missing=skip or mean, "
     "classes=N, scale=standard, header=none, delimiter=C, decimal=comma, thousands=comma, test=FILE, "
     "split=SHARE, fold=K/N, stratify=yes or split-seed=N";
 
@@ -39,7 +40,13 @@ Request parse(SourceSpec& spec) {
   Request request;
   request.file = spec.file();
   if (request.file.empty()) spec.refuse("a file first, as in csv:houses.csv,target=price,split=0.9", "none");
-  request.columns = {spec.take_list("features"), spec.take_list("target"), spec.take("label").value_or("")};
+  request.columns = {spec.take_list("features"), spec.take_list("target"), ""};
+  std::vector<std::string> label = spec.take_list("label");
+  request.columns.targets_are_label = label.size() > 1;
+  if (request.columns.targets_are_label && !request.columns.targets.empty())
+    spec.refuse("either target=COL+COL or the columns of classes' probabilities, label=COL+COL", "both");
+  if (label.size() == 1) request.columns.label = label.front();
+  if (label.size() > 1) request.columns.targets = std::move(label);
   request.without = spec.take_list("without");
   request.has_delimiter = spec.has("delimiter");
   request.how = take_csv_reading(spec);
@@ -51,7 +58,10 @@ Request parse(SourceSpec& spec) {
   spec.finish(kSettings);
   check_hold_out(spec, request.hold_out, request.test.has_value());
   if (request.columns.targets.empty() && request.columns.label.empty())
-    spec.refuse("what is to be learned, target=COL (numbers) or label=COL (classes)", "neither");
+    spec.refuse(
+        "what is to be learned, target=COL (numbers), label=COL (classes) or "
+        "label=COL+COL (their probabilities)",
+        "neither");
   return request;
 }
 
@@ -100,7 +110,7 @@ CsvScales scales_of(const CsvTable& table, const Request& request, std::span<con
   if (!request.scales) return scales;
   auto [x, y, none] = table.scales(rows);
   scales.x = std::move(x);
-  scales.y = std::move(y);
+  if (!request.columns.targets_are_label) scales.y = std::move(y);
   return scales;
 }
 
