@@ -100,8 +100,12 @@ std::string format_record(const EvalRecord& record) {
 }
 
 std::string format_record(const EpochRecord& record) {
-  return fmt::format(R"({{"event":"epoch","epoch":{},"step":{},"seconds":{},"whole":{}{}}})", record.epoch,
-                     record.step, number(record.seconds), record.whole, time_field(record.time));
+  std::string train;
+  for (const auto& [name, value] : record.train)
+    train += fmt::format(",{}:{}", nlohmann::json("train_" + name).dump(), number(value));
+  if (record.train_samples > 0) train += fmt::format(",\"train_samples\":{}", record.train_samples);
+  return fmt::format(R"({{"event":"epoch","epoch":{},"step":{},"seconds":{},"whole":{}{}{}}})", record.epoch,
+                     record.step, number(record.seconds), record.whole, train, time_field(record.time));
 }
 
 std::string format_record(const SampleRecord& record) {

@@ -34,7 +34,7 @@ struct StepRecord {
 
 /// One evaluation over all samples of the test set.
 struct EvalRecord {
-  std::int64_t epoch = 0;
+  std::int64_t epoch = 0;  ///< -1: of the initial weights
   double loss = 0;
   std::vector<std::pair<std::string, double>> metrics =
       {};  ///< "accuracy" (0 … 1), …; each a field of the line
@@ -48,6 +48,10 @@ struct EpochRecord {
   double seconds = 0;     ///< of training, without the evaluation after it
   bool whole = true;      ///< false: this start of the run began in the middle of it
   double time = 0;        ///< when it was over, seconds since 1970; 0: not told
+  /// Metrics of its samples as they were trained on, "accuracy" and so on: each is a field train_… of the
+  /// line, and their number is train_samples. Empty: none.
+  std::vector<std::pair<std::string, double>> train = {};
+  std::int64_t train_samples = 0;
 };
 
 /// Where the ranks' time went in the last steps, in milliseconds a step.

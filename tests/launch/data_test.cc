@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <sstream>
 
+#include "tests/support/json.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 #include "tests/unit/data/npy_files.h"
@@ -299,6 +302,71 @@ TEST(SoftLabels, AreLearnedAlikeByAnyNumberOfWorkers) {
                                    "--input", (folder / "table.csv").string()});
   ASSERT_EQ(predicted.exit_code, 0) << predicted.err;
   EXPECT_THAT(predicted.out, testing::StartsWith("class,cat,dog,bird\n"));
+}
+
+/// The line of the run's event `event` that is the last.
+Json last_line(const fs::path& run, const std::string& event) {
+  std::istringstream lines(read_file(run / "metrics.jsonl"));
+  Json last;
+  for (std::string line; std::getline(lines, line);) {
+    const Json json = Json::parse_or_null(line);
+    if (json.is_object() && json["event"] == event) last = json;
+  }
+  return last;
+}
+
+// Where nothing is learned, and the same rows are evaluated, each sample counts as it does there: in every
+// form.
+TEST(TrainMetrics, AreThoseOfTheEpochsSamplesInEveryForm) {
+  const TempDir folder;
+  std::string table = "a,b,c,label\n";
+  for (const Row& row : rows(Change::none))
+    table += fmt::format("{},{},{},{}\n", row.a, row.b, row.a - row.b,
+                         row.a > 0.7F   ? 2
+                         : row.b > 0.3F ? 1
+                                        : 0);
+  write_file(folder / "table.csv", table);
+  const struct {
+    int world;
+    std::vector<std::string> launcher, arguments;
+  } forms[] = {
+      {1, {}, {}},
+      {2, {}, {}},
+      {3, {}, {"--accumulate=2"}},
+      {2, {}, {"--virtual-workers=4"}},
+      {2, {}, {"--pipeline=2", "--micro-batches=2"}},
+      {2, {}, {"--shard=parameters"}},
+      {2, {}, {"--sync-every=2"}},
+      {1, {}, {"--devices=cpu:0,cpu:1"}},
+      {2, {"--servers=1"}, {}},
+      {1, {}, {"--thread-workers=2"}},
+      {2, {}, {"--check-compute=1"}},
+  };
+  for (const auto& [world, launcher, more] : forms) {
+    std::vector<std::string> arguments = {"--dataset=csv:table.csv,label=label,test=table.csv",
+                                          "--data-dir=" + folder.path().string(),
+                                          "--model=mlp",
+                                          "--global-batch-size=12",
+                                          "--epochs=2",
+                                          "--lr=0",
+                                          "--train-metrics"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const fs::path run_dir = folder / fmt::format("run{}", &more - &forms[0].arguments);
+    const RunResult result = train({.start = world == 1 ? Start::alone : Start::launcher,
+                                    .world = world,
+                                    .launcher_arguments = launcher,
+                                    .arguments = arguments,
+                                    .run_dir = run_dir,
+                                    .options = limited_to(std::chrono::seconds(60))});
+    const std::string form = fmt::format("{} workers {}", world, fmt::join(more, " "));
+    ASSERT_EQ(result.exit_code, 0) << form << result.err;
+    const Json epoch = last_line(run_dir, "epoch"), found = last_line(run_dir, "eval");
+    EXPECT_EQ(epoch["train_samples"].integer(), 60) << form;
+    EXPECT_EQ(epoch["train_accuracy"].number(), found["accuracy"].number()) << form;
+    EXPECT_THAT(result.out, HasSubstr(fmt::format("train accuracy {0:.4f}, test accuracy {0:.4f}",
+                                                  found["accuracy"].number())))
+        << form;
+  }
 }
 
 }  // namespace

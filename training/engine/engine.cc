@@ -69,7 +69,8 @@ class Engine::StepPasses final : public MicroBatches {
 
   Tensor loss(std::size_t i, const Tensors& outputs) override {
     if (units_[i] == 0) return no_loss(in_full_precision(outputs));
-    Tensor loss = engine_.loss_of(in_full_precision(outputs), batches_[i], phase_);
+    const Tensors full = in_full_precision(outputs);
+    Tensor loss = engine_.loss_of(full, batches_[i], phase_);
     if (!loss.defined() || loss.numel() != 1 || !is_floating(loss.dtype())) {
       throw UsageError(
           fmt::format("task {}: expected a loss of one floating element, the mean over the batch, got {}",
@@ -78,6 +79,8 @@ class Engine::StepPasses final : public MicroBatches {
     if (repeated_) repeated_->note_loss(i, loss);
     if (trial_) return loss;
     if (engine_.strategy_.holds_outputs()) engine_.reports_->add(loss, weight(i), phase_);  // once a share
+    if (engine_.train_metrics_ && engine_.strategy_.holds_outputs() && exchange_ == Exchange::all)
+      engine_.train_metrics_->add(full, batches_[i], units_[i]);
     if (supply_ != nullptr && is_last_phase()) batches_[i] = {};  // backward keeps what it needs
     return loss;
   }
@@ -221,8 +224,9 @@ void Engine::prepare(ModelFactory factory, std::span<const Field> fields, const 
                                            alone_ ? 1 : strategy_.share().size, device_, std::move(phases));
   dropouts_ = dropout_keys(strategy_.module());
   const bool counts_steps = !phases_.empty() || step_loss_ || group_loss_ || after_update_;
-  const bool recordable =
-      strategy_.graph_key(1).has_value() && !units_vary_ && dropouts_.empty() && !counts_steps;
+  if (options_.train_metrics) train_metrics_ = std::make_unique<TrainMetrics>(task_);
+  const bool recordable = strategy_.graph_key(1).has_value() && !units_vary_ && dropouts_.empty() &&
+                          !counts_steps && !train_metrics_;
   if (options_.graphs == GraphUse::on && !recordable) {
     throw UsageError(fmt::format(
         "--cuda-graph on: expected steps that wait for nothing, got {}; leave one of the two out, or use "
@@ -383,6 +387,10 @@ StepReport Engine::take_report() {
   check_loss(report.record.loss, report.corrupted, report.record);
   check_gradients(report);
   return report;
+}
+
+std::optional<Evaluation> Engine::take_train_metrics() {
+  return train_metrics_ ? train_metrics_->take(communicator_, deadline()) : std::nullopt;
 }
 
 void Engine::begin_evaluation() {

@@ -15,6 +15,7 @@
 #include "training/engine/batch_feed.h"
 #include "training/engine/step_graph.h"
 #include "training/engine/step_reports.h"
+#include "training/engine/train_metrics.h"
 #include "training/options/train_config.h"
 #include "training/task.h"
 
@@ -50,6 +51,7 @@ struct EngineOptions {
   GraphUse graphs = GraphUse::automatic;
   Duration patience{};  ///< bounds each wait for a batch, and for the peers within a step
   StepTimer timer;
+  bool train_metrics = false;  ///< whether take_train_metrics() has any; steps are not recorded then
 };
 
 /// What a step is to do.
@@ -88,8 +90,11 @@ class Engine {
   GradScaler* scaler() const noexcept { return scaler_; }
 
   /// The network or the optimizer has other values, and perhaps other memory, than the steps before left
-  /// behind: what was recorded of them is recorded again.
-  void forget_recordings() { graphs_.clear(); }
+  /// behind: what was recorded of them is recorded again, and samples that are repeated count once.
+  void forget_recordings() {
+    graphs_.clear();
+    if (train_metrics_) train_metrics_->forget();
+  }
 
   /// Runs one step, or queues it where the device runs ahead; its report can be taken later. Gradients that
   /// are not finite change nothing. Where the device does not run ahead the loss is known before the update,
@@ -107,6 +112,10 @@ class Engine {
   /// The oldest report. Throws LossError when its loss is not finite, its gradients are not and no smaller
   /// loss scale can help, or an update before it was not, and as StepReports::take.
   StepReport take_report();
+
+  /// Collective. The task's metrics over the samples of all ranks that were trained on since the last call,
+  /// each by the weights of its step; nothing without EngineOptions::train_metrics.
+  std::optional<Evaluation> take_train_metrics();
 
   /// Collective, unless ranks do not step together: then this one alone. All of `source`, in batches of
   /// `batch_size`, each sample once over all ranks.
@@ -155,8 +164,9 @@ class Engine {
   int overflows_at_the_least_ = 0;  ///< in a row
   BatchFeed feed_;
   std::unique_ptr<StepReports> reports_;
-  std::map<int, StepGraph> graphs_;  ///< by the strategy's graph_key()
-  int recorded_shape_ = 0;           ///< StepPlan::shape of their steps
+  std::unique_ptr<TrainMetrics> train_metrics_;  ///< null: nobody asked
+  std::map<int, StepGraph> graphs_;              ///< by the strategy's graph_key()
+  int recorded_shape_ = 0;                       ///< StepPlan::shape of their steps
 };
 
 }  // namespace dtrain

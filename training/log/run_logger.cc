@@ -219,14 +219,21 @@ void RunLogger::post_points(std::vector<std::pair<std::string, double>> points, 
 }
 
 void RunLogger::end_epoch(const StepRecord& last, TimePoint now) {
+  if (auto found = trained_.extract(last.epoch); !found.empty()) epoch_.trained = std::move(found.mapped());
   if (sinks_) {
-    const EpochRecord record{.epoch = last.epoch,
-                             .step = last.step,
-                             .seconds = std::chrono::duration<double>(now - epoch_since_).count(),
-                             .whole = epoch_whole_,
-                             .time = unix_seconds()};
+    EpochRecord record{.epoch = last.epoch,
+                       .step = last.step,
+                       .seconds = std::chrono::duration<double>(now - epoch_since_).count(),
+                       .whole = epoch_whole_,
+                       .time = unix_seconds()};
+    std::vector<std::pair<std::string, double>> points = {{"train/seconds_per_epoch", record.seconds}};
+    if (const auto& trained = epoch_.trained) {
+      record.train = trained->metrics;
+      record.train_samples = trained->samples;
+      for (const auto& [name, value] : trained->metrics) points.emplace_back("train/" + name, value);
+    }
     post([sinks = sinks_.get(), record] { sinks->metrics.write(record); });
-    post_points({{"train/seconds_per_epoch", record.seconds}}, record.step, record.time);
+    post_points(std::move(points), record.step, record.time);
     epoch_.seconds = record.seconds;
     ended_ = epoch_;
     const std::int64_t every = context_.config.eval_every;
@@ -274,6 +281,7 @@ std::pair<std::string, std::string> RunLogger::epoch_line(std::int64_t epoch, co
   std::vector<std::string> parts;
   if (ended_)
     parts.push_back(fmt::format("loss {:.4f}", ended_->losses / static_cast<double>(ended_->steps)));
+  if (ended_ && ended_->trained) add_metrics(parts, "train", ended_->trained->metrics);
   if (!tests.empty()) parts.push_back(tests);
   if (ended_) {
     const auto units = static_cast<double>(cost_ ? ended_->samples * cost_->tokens : ended_->samples);
@@ -290,10 +298,16 @@ void RunLogger::evaluation(const Evaluation& evaluation, const Task& task, const
   evaluation_ = evaluation;
   state(WorkerState::training);
   if (sinks_) post_evaluation(evaluation, at);
-  if (sinks_ && evaluation.confusion) post_confusion(*evaluation.confusion, task, at);
+  // The page says after which epoch it was: not of the initial weights, where others follow.
+  if (sinks_ && evaluation.confusion && (at.step > 0 || at.finished()))
+    post_confusion(*evaluation.confusion, task, at);
   rate_since_ = epoch_since_ = steady_clock().now();
   rate_samples_ = 0;
   context_.clock.skip();
+}
+
+void RunLogger::trained(std::int64_t epoch, const std::optional<Evaluation>& found) {
+  if (found) trained_[epoch] = *found;
 }
 
 void RunLogger::shown(const std::string& text, const RunProgress& at) {
@@ -316,16 +330,14 @@ void RunLogger::post_evaluation(const Evaluation& evaluation, const RunProgress&
                           .metrics = evaluation.metrics,
                           .samples = evaluation.samples};
   std::vector<std::pair<std::string, double>> points{{"test/loss", record.loss}};
-  std::string found;
-  for (const auto& [name, value] : record.metrics) {
-    points.emplace_back("test/" + name, value);
-    found += fmt::format("test {} {:.4f}, ", name, value);
-  }
-  found += fmt::format("test loss {:.4f}", record.loss);
+  for (const auto& [name, value] : record.metrics) points.emplace_back("test/" + name, value);
+  std::vector<std::string> found;
+  add_metrics(found, "test", record.metrics);
+  found.push_back(fmt::format("test loss {:.4f}", record.loss));
   best_.add(evaluation, record.epoch);
   post([sinks = sinks_.get(), record] { sinks->metrics.write(record); });
   post_points(std::move(points), at.step, unix_seconds());
-  post_result(epoch_line(record.epoch, found));
+  post_result(epoch_line(record.epoch, fmt::format("{}", fmt::join(found, ", "))));
 }
 
 void RunLogger::post_result(const std::pair<std::string, std::string>& texts) {
@@ -336,7 +348,7 @@ void RunLogger::post_result(const std::pair<std::string, std::string>& texts) {
 void RunLogger::post_confusion(const Confusion& confusion, const Task& task, const RunProgress& at) {
   const std::span<const Field> fields = test_->fields();
   const auto image = static_cast<std::size_t>(&input_field(task, fields) - fields.data());
-  const EvaluatedAt evaluated{at.last_epoch(), at.step};
+  const EvaluatedAt evaluated{std::max<std::int64_t>(at.last_epoch(), 0), at.step};
   post([sinks = sinks_.get(), confusion, evaluated, source = test_, image,
         label = *task.predicted_field(fields), timeout = context_.config.collective_timeout,
         &log = context_.log] {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <fstream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -70,6 +71,8 @@ class RunLogger {
   /// The step of `report` is over; `at` is where the run is.
   void step(StepReport report, const RunProgress& at);
   void evaluation(const Evaluation& evaluation, const Task& task, const RunProgress& at);
+  /// What the samples of `epoch` came to as they were trained on, before the report of its last step.
+  void trained(std::int64_t epoch, const std::optional<Evaluation>& found);
   /// The first training pictures, for the report.
   void fed(FedPictures pictures);
   /// What the task showed of the network after the last step.
@@ -112,6 +115,7 @@ class RunLogger {
   struct EpochSum {
     double losses = 0, seconds = 0;
     std::int64_t steps = 0, samples = 0;
+    std::optional<Evaluation> trained = {};  ///< of its samples
   };
 
   /// `entry` is written as soon as the disk allows; without the permit it is dropped.
@@ -151,8 +155,9 @@ class RunLogger {
   std::optional<double> seconds_to_first_step_;
   std::optional<Evaluation> evaluation_;
   BestEvaluation best_;
-  EpochSum epoch_;                 ///< of the current one
-  std::optional<EpochSum> ended_;  ///< of the last one, of which nothing was told yet
+  EpochSum epoch_;                              ///< of the current one
+  std::map<std::int64_t, Evaluation> trained_;  ///< of epochs whose last step is not told yet
+  std::optional<EpochSum> ended_;               ///< of the last one, of which nothing was told yet
   std::optional<UpdateDelays> delays_;
 };
 

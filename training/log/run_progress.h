@@ -21,8 +21,11 @@ struct RunProgress {
   /// Samples that all ranks together have taken since the run began, of epochs of `size` samples.
   std::int64_t samples(std::int64_t size, const TrainConfig& config) const;
   bool finished() const { return step >= total_steps; }
-  /// The epoch that the last step was in.
-  std::int64_t last_epoch() const { return position == 0 && epoch > 0 ? epoch - 1 : epoch; }
+  /// The epoch that the last step was in; -1 before the first.
+  std::int64_t last_epoch() const {
+    if (step == 0) return -1;
+    return position == 0 && epoch > 0 ? epoch - 1 : epoch;
+  }
 
   /// Sets total_steps from where the run is: steps that are done may have been larger or smaller, with
   /// another number of workers.

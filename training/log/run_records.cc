@@ -1,5 +1,7 @@
 #include "training/log/run_records.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "training/log/machine.h"
@@ -53,6 +55,11 @@ std::string batch_json(const DumpedBatch& batch, const Source* train) {
     json.erase("files");
   }
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+void add_metrics(std::vector<std::string>& texts, std::string_view split,
+                 const std::vector<std::pair<std::string, double>>& metrics) {
+  for (const auto& [name, value] : metrics) texts.push_back(fmt::format("{} {} {:.4f}", split, name, value));
 }
 
 std::string summary_json(const RunSummary& summary) {

@@ -22,6 +22,10 @@ namespace dtrain {
 std::string config_json(const Options& options, const Environment& environment, const TrainConfig& config,
                         std::span<const Field> fields, const Device& device, const TunedConfig& tuned);
 
+/// Adds "test accuracy 0.8712" for each of `metrics`, of a `split` "test" or "train".
+void add_metrics(std::vector<std::string>& texts, std::string_view split,
+                 const std::vector<std::pair<std::string, double>>& metrics);
+
 /// How a run went, for summary.json.
 struct RunSummary {
   std::string status;      ///< "finished", "stopped" (by a signal, resumable)

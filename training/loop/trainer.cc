@@ -12,6 +12,7 @@
 #include "parallel/sync/equal_start.h"
 #include "runtime/optim/guard/grad_scaler.h"
 #include "training/log/run_records.h"
+#include "training/loop/scaler_entries.h"
 #include "training/start/introduce.h"
 #include "training/start/same_data.h"
 
@@ -25,22 +26,13 @@ constexpr Duration kRecordsPatience = std::chrono::seconds(2);
 constexpr Duration kLeavePatience = std::chrono::seconds(20);
 
 constexpr const char* kPositionUnit = "position-unit";
-const std::string kScalerPrefix = "scaler.";
-
-/// What state() put among a checkpoint's entries for the scaler.
-std::map<std::string, std::string> scaler_entries(const std::map<std::string, std::string>& extra) {
-  std::map<std::string, std::string> entries;
-  for (const auto& [name, value] : extra) {
-    if (name.starts_with(kScalerPrefix)) entries.emplace(name.substr(kScalerPrefix.size()), value);
-  }
-  return entries;
-}
 
 EngineOptions engine_options(const TrainConfig& config, const TrainerEnvironment& environment) {
   return {.precision = config.precision,
           .graphs = config.graphs,
           .patience = config.collective_timeout,
-          .timer = {&environment.clock, environment.tracer.spans()}};
+          .timer = {&environment.clock, environment.tracer.spans()},
+          .train_metrics = config.train_metrics};
 }
 
 }  // namespace
@@ -134,7 +126,7 @@ void Trainer::resume() {
 }
 
 void Trainer::take_over(const TrainingState& state) {
-  if (engine_.scaler() != nullptr) engine_.scaler()->load_state(scaler_entries(state.extra));
+  if (engine_.scaler() != nullptr) engine_.scaler()->load_state(scaler_state(state.extra));
   progress_.step = progress_.resumed_from = state.step;
   progress_.epoch = state.epoch;
   progress_.position = state.position_in_epoch;
@@ -184,6 +176,7 @@ ExitCode Trainer::run() {
     if (progress_.step == 0 && config_.checkpoint_at_start && progress_.saved_step != 0) save_checkpoint();
     logger_.begin(progress_);
     env_.communicator.limit_calls(config_.collective_timeout);
+    if (config_.eval_first && progress_.step == 0) evaluate();
     while (true) {
       try {
         return train();
@@ -288,6 +281,8 @@ void Trainer::step() {
   });
   progress_.step = number;
   progress_.position = next;
+  if (config_.train_metrics && plan.report.ends_epoch)
+    logger_.trained(progress_.epoch, engine_.take_train_metrics());
 }
 
 // Reads reports until only `left` are under way, those of the newest steps, and logs them.

@@ -112,6 +112,10 @@ const Breach kBreaches[] = {
     {"--lr-schedule step --lr-decay-at 3,5.5 --lr-decay-every 5", "lr-decay-at", "--lr-decay-every"},
     {"--lr-schedule plateau --servers 1 --update async", "lr-schedule", "--update async"},
     {"--early-stopping 3 --servers 1 --update async", "early-stopping", "--update async"},
+    {"--train-metrics --servers 1 --update async", "train-metrics", "--update async"},
+    {"--train-metrics --tensor 2", "train-metrics", "--tensor"},
+    {"--train-metrics --cuda-graph on", "train-metrics", "--cuda-graph on"},
+    {"--eval-first --servers 1 --update async", "eval-first", "--update async"},
     {"--keep-best --servers 1 --update async", "keep-best", "--update async"},
     {"--warmup-epochs 0.5 --warmup-steps 5", "warmup-epochs", "--warmup-steps"},
     {"--peer-snapshots 2 --thread-workers 2", "peer-snapshots", "--thread-workers"},
@@ -163,6 +167,7 @@ const Breach kTaskBreaches[] = {
     {"--virtual-workers 4", "virtual-workers", kPhases},
     {"--compress fp16", "compress", kPhases},
     {"--ema 0.9", "ema", kPhases},
+    {"--train-metrics", "train-metrics", kPhases},
     {"--precision fp16", "precision", kPhases},
 };
 

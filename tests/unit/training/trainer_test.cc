@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <sstream>
 
 #include "collectives/factory.h"
 #include "models/tasks/classification.h"
@@ -127,6 +128,67 @@ TEST_F(TrainerTest, KeepsPicturesForTheReport) {
   const std::string batch = shown_batch(test::read_file(run.batch()), "x");
   EXPECT_THAT(batch, HasSubstr(R"("columns":8,"cell":[32,32],"size":[24,20])"));
   EXPECT_THAT(test::read_file(run.report()), HasSubstr("data:image/jpeg;base64,"));
+}
+
+// As epoch 0, once, and without a trace in the weights.
+TEST_F(TrainerTest, EvaluatesTheInitialWeights) {
+  const Classification task("mlp");
+  const std::string metrics = (folder_ / "run" / "metrics.jsonl").string();
+  const auto lines_with = [&](const std::string& text) {
+    std::vector<std::string> lines;
+    std::istringstream all(test::read_file(metrics));
+    for (std::string line; std::getline(all, line);)
+      if (line.find(text) != std::string::npos) lines.push_back(line.substr(0, line.find(",\"start\"")));
+    return lines;
+  };
+  const auto train_to = [&](const char* steps, std::vector<std::string> more) {
+    more.insert(more.end(), {"--dataset", "synthetic:1x6x6,10,64", "--max-steps", steps});
+    return train(task, more);
+  };
+  // What such weights come to: a run that ends there evaluates them.
+  ASSERT_EQ(train_to("0", {}), ExitCode::ok);
+  const auto alone = lines_with("eval");
+  ASSERT_EQ(alone.size(), 1U);
+  EXPECT_THAT(alone.front(), HasSubstr(R"("epoch":-1,"loss":2.)"));
+  std::filesystem::remove_all(folder_ / "run");
+  ASSERT_EQ(train_to("12", {}), ExitCode::ok);
+  const auto plain = lines_with("eval");
+  ASSERT_EQ(plain.size(), 2U) << "of the epoch and at the end";
+  const std::size_t weights = test::final_weights(folder_ / "run");
+  std::filesystem::remove_all(folder_ / "run");
+
+  ASSERT_EQ(train_to("4", {"--eval-first"}), ExitCode::ok);
+  EXPECT_EQ(lines_with("eval").front(), alone.front());
+  EXPECT_THAT(test::read_file(metrics), testing::StartsWith(R"({"event":"eval","epoch":-1)"));
+  ASSERT_EQ(train_to("12", {"--eval-first"}), ExitCode::ok);
+  EXPECT_EQ(lines_with(R"("epoch":-1)").size(), 1U) << "resumed, and not before the first step any more";
+  EXPECT_EQ(lines_with("eval").back(), plain.back());
+  EXPECT_EQ(test::final_weights(folder_ / "run"), weights);
+  EXPECT_THAT(test::read_file(RunDirectory(folder_ / "run").evaluation()),
+              HasSubstr(R"("epoch":1,"step":12)"));
+}
+
+// What is counted beside training changes nothing of it, and nothing is said where nobody asks.
+TEST_F(TrainerTest, ReportsMetricsOfTraining) {
+  const Classification task("mlp");
+  std::size_t weights = 0;
+  for (const bool asked : {false, true}) {
+    std::filesystem::remove_all(folder_ / "run");
+    std::vector<std::string> arguments = {"--dataset", "synthetic:1x6x6,10,60", "--max-steps", "20"};
+    if (asked) arguments.emplace_back("--train-metrics");
+    ASSERT_EQ(train(task, arguments), ExitCode::ok);
+    const std::string metrics = test::read_file(folder_ / "run" / "metrics.jsonl");
+    if (!asked) weights = test::final_weights(folder_ / "run");
+    EXPECT_EQ(test::final_weights(folder_ / "run"), weights);
+    EXPECT_EQ(metrics.find("train_accuracy") != std::string::npos, asked);
+    EXPECT_EQ(metrics.find(R"("train_samples":60,)") != std::string::npos, asked);
+  }
+  // Resumed in the middle, an epoch has the samples of this start.
+  std::filesystem::remove_all(folder_ / "run");
+  for (const char* steps : {"3", "8"})
+    ASSERT_EQ(train(task, {"--dataset", "synthetic:1x6x6,10,60", "--max-steps", steps, "--train-metrics"}),
+              ExitCode::ok);
+  EXPECT_THAT(test::read_file(folder_ / "run" / "metrics.jsonl"), HasSubstr(R"("train_samples":36)"));
 }
 
 /// A layer that learns, and a frozen one that follows it by half after each update.
