@@ -29,9 +29,9 @@ function(dtrain_add_program name)
 endfunction()
 
 # dtrain_time_limit(variable s): how long a test may take, of which it needs a small part on a machine at rest; programs
-# under a sanitizer are up to ten times as slow.
+# under a sanitizer or an emulator are about ten times as slow.
 function(dtrain_time_limit variable seconds)
-  if(DTRAIN_SANITIZE)
+  if(DTRAIN_SANITIZE OR CMAKE_CROSSCOMPILING)
     math(EXPR seconds "${seconds} * 10")
   endif()
   set(${variable} ${seconds} PARENT_SCOPE)

@@ -78,7 +78,7 @@ mapfile -t targets < <(in_root ctest --test-dir $build -N -R "$tests" | awk '/Te
 say "building ${#targets[@]} test programs"
 in_root ninja -C $build -j "$jobs" "${targets[@]}"
 code=0
-in_root ctest --test-dir $build -R "$tests" --output-on-failure --timeout 3600 --parallel "$jobs" || code=$?
+in_root env DTRAIN_TEST_EMULATOR=/usr/bin/qemu-aarch64 ctest --test-dir $build -R "$tests" --output-on-failure --parallel "$jobs" || code=$?
 say "building dtrain and dtrain-launch"
 in_root ninja -C $build -j "$jobs" dtrain dtrain-launch
 in_root qemu-aarch64 $build/bin/dtrain --version

@@ -9,6 +9,8 @@
 #include <bit>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -32,7 +34,24 @@ std::uint64_t hash_of(const View& view) {
   return hash;
 }
 
-/// Prints lines "bits NAME HASH" for the arrays that it is given.
+/// The same with every NaN made one: their signs are the processor's, and differ between x86-64 and ARM.
+std::uint64_t hash_of_values(const View& view) {
+  Array values({view.numel()}, view.dtype);
+  for (std::int64_t i = 0; i < view.numel(); ++i) {
+    if (view.dtype == DType::f32) {
+      const float value = view.as<const float>()[i];
+      values.view().as<float>()[i] = std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : value;
+    } else {
+      const std::uint16_t bits = view.as<const std::uint16_t>()[i];
+      const int largest = view.dtype == DType::bf16 ? 0x7f80 : 0x7c00;  // infinity's; anything above is NaN
+      values.view().as<std::uint16_t>()[i] = (bits & 0x7fff) > largest ? std::uint16_t{0x7fff} : bits;
+    }
+  }
+  return hash_of(values);
+}
+
+/// Prints lines "bits NAME HASH" and "values NAME HASH" for the arrays that it is given; the latter are the
+/// same on any processor.
 class Printer {
  public:
   Kernels& kernels() { return device_->kernels(); }
@@ -49,6 +68,7 @@ class Printer {
   }
   void print(const std::string& name, const View& out) {
     std::printf("bits %s %016lx\n", name.c_str(), static_cast<unsigned long>(hash_of(out)));
+    std::printf("values %s %016lx\n", name.c_str(), static_cast<unsigned long>(hash_of_values(out)));
   }
 
  private:
@@ -224,8 +244,10 @@ std::vector<std::string> bits_with(const std::string& vectors, const std::string
   std::array<char, 4096> self{};
   const auto length = readlink("/proc/self/exe", self.data(), self.size() - 1);
   if (length <= 0) return {};
-  const std::string command = "DTRAIN_CPU_VECTORS=" + vectors + " OMP_NUM_THREADS=" + threads + " '" +
-                              self.data() +
+  // A program of another processor cannot start itself: tests/arm64.sh says who can.
+  const char* const emulator = std::getenv("DTRAIN_TEST_EMULATOR");
+  const std::string command = "DTRAIN_CPU_VECTORS=" + vectors + " OMP_NUM_THREADS=" + threads + " " +
+                              (emulator == nullptr ? "" : emulator) + " '" + self.data() +
                               "' --gtest_also_run_disabled_tests --gtest_filter=VectorBits.DISABLED_Print";
   FILE* const output = popen(command.c_str(), "r");
   if (output == nullptr) return {};
