@@ -2,7 +2,8 @@
 
 usage: pictures.py DECODE_PICTURES [--folder DIR]... [--seeds N] [--most N]
 
-Without --folder on pictures that it makes: every mode Pillow writes as JPEG, PNG and WebP, and damaged ones.
+Without --folder on pictures that it makes: every mode Pillow writes as JPEG, PNG and WebP, and damaged ones. With
+--seeds 0 the pixels and their resizing alone, for thousands of pictures.
 """
 import argparse, pathlib, random, subprocess, sys, tempfile
 
@@ -100,6 +101,8 @@ def check_file(ours, check, path, seeds):
         size = (rng.randint(1, 300), rng.randint(1, 300))
         check.equal(f"resize, {name}", f"{path} to {size}", ours.pixels("resize", path, *size, name),
                     np.asarray(theirs.resize(size, method)))
+    if seeds == 0:
+        return
     for size, short in ((224, 256), (32, 37)):
         if max(theirs.size) > 40 * min(theirs.size):
             continue
