@@ -10,26 +10,24 @@ using namespace dtrain;
 class Residual final : public Module {
  public:
   Residual(std::int64_t in, std::int64_t out, std::int64_t stride, Generator& draws,
-           const std::shared_ptr<Device>& device) {
-    const Conv2dSettings first{.kernel = 3, .stride = stride, .padding = 1},
-        second{.kernel = 3, .padding = 1};
-    conv1_ = add_module("conv1", std::make_shared<Conv2d>(in, out, first, draws, device));
-    conv2_ = add_module("conv2", std::make_shared<Conv2d>(out, out, second, draws, device));
-    if (in != out || stride != 1) {
-      const Conv2dSettings one{.kernel = 1, .stride = stride};
-      conv3_ = add_module("conv3", std::make_shared<Conv2d>(in, out, one, draws, device));
-    }
-    bn1_ = add_module("bn1", std::make_shared<BatchNorm2d>(out, device));
-    bn2_ = add_module("bn2", std::make_shared<BatchNorm2d>(out, device));
-  }
+           const std::shared_ptr<Device>& device)
+      : conv1_(add_module<Conv2d>(
+            "conv1", in, out, Conv2dSettings{.kernel = 3, .stride = stride, .padding = 1}, draws, device)),
+        conv2_(
+            add_module<Conv2d>("conv2", out, out, Conv2dSettings{.kernel = 3, .padding = 1}, draws, device)),
+        conv3_(in == out && stride == 1
+                   ? nullptr
+                   : &add_module<Conv2d>("conv3", in, out, Conv2dSettings{.stride = stride}, draws, device)),
+        bn1_(add_module<BatchNorm2d>("bn1", out, device)),
+        bn2_(add_module<BatchNorm2d>("bn2", out, device)) {}
   Tensor forward(const Tensor& x) override {
-    const Tensor y = (*bn2_)((*conv2_)(relu((*bn1_)((*conv1_)(x)))));
+    const Tensor y = bn2_(conv2_(relu(bn1_(conv1_(x)))));
     return relu(y + (conv3_ ? (*conv3_)(x) : x));
   }
 
  private:
-  std::shared_ptr<Conv2d> conv1_, conv2_, conv3_;
-  std::shared_ptr<BatchNorm2d> bn1_, bn2_;
+  Conv2d &conv1_, &conv2_, *conv3_;
+  BatchNorm2d &bn1_, &bn2_;
 };
 
 std::unique_ptr<Module> resnet18(std::int64_t channels, std::int64_t classes, Generator& draws,

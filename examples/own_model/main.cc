@@ -29,14 +29,13 @@ class Spirals final : public Source {
 
 class Network final : public Module {
  public:
-  Network(Generator& generator, const std::shared_ptr<Device>& device) {
-    hidden_ = add_module("hidden", std::make_shared<Linear>(2, 64, generator, device));
-    output_ = add_module("output", std::make_shared<Linear>(64, 1, generator, device));
-  }
-  Tensor forward(const Tensor& x) override { return (*output_)(tanh((*hidden_)(x * 4.0))); }
+  Network(Generator& generator, const std::shared_ptr<Device>& device)
+      : hidden_(add_module<Linear>("hidden", 2, 64, generator, device)),
+        output_(add_module<Linear>("output", 64, 1, generator, device)) {}
+  Tensor forward(const Tensor& x) override { return output_(tanh(hidden_(x * 4.0))); }
 
  private:
-  std::shared_ptr<Linear> hidden_, output_;
+  Linear &hidden_, &output_;
 };
 
 class TellApart final : public Task {
