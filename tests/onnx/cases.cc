@@ -201,6 +201,13 @@ std::vector<Case> layers() {
               return std::make_shared<ConvTranspose1d>(
                   4, 3, ConvTranspose1dSettings{.kernel = 3, .stride = 2}, g, d);
             }),
+      layer("dilated_max_pool", {3, 7, 8},
+            [](Generator&, const DevicePtr&) { return std::make_shared<MaxPool2d>(3, 1, 1, 2); }),
+      layer("bicubic", {2, 4, 5},
+            [](Generator&, const DevicePtr&) {
+              return std::make_shared<Upsample>(
+                  InterpolateOptions{.scale = {2}, .mode = InterpolateMode::bicubic});
+            }),
       layer("encoder", {5, 8},
             [](Generator& g, const DevicePtr& d) {
               const TransformerLayerOptions options{

@@ -117,13 +117,12 @@ void check_conv_transpose3d(const Tensor& x, const Tensor& w, const Tensor& bias
               (!bias.defined() || bias.shape() == Dims{w.size(1) * g.groups});
   fits = fits && chooses_size(output_padding_d, g.stride_d, g.dilation_d);
   fits = fits &&
-         transposed_extent(x.size(2), w.size(2), g.stride_d, g.pad_d, g.dilation_d, output_padding_d) > 0;
+         transposed_extent(x.size(2), w.size(2), g.stride_d, g.pad_d, g.dilation_d, output_padding_d) >= 0;
   if (fits) return;
   throw UsageError(
       "conv_transpose3d: expected x [N, C, D, H, W], w [C, O / groups, KD, KH, KW], bias [O] or none, "
-      "positive "
-      "strides and dilations, output_padding smaller than one of them, and padding that leaves a frame, "
-      "got " +
+      "positive strides and dilations, output_padding smaller than one of them, and padding of no more than "
+      "there is, got " +
       x.describe() + ", " + w.describe() + ", " + text_of(bias) + ", groups " + std::to_string(g.groups) +
       ", stride " + std::to_string(g.stride_d) + ", padding " + std::to_string(g.pad_d) + ", dilation " +
       std::to_string(g.dilation_d) + " and output_padding " + std::to_string(output_padding_d) +

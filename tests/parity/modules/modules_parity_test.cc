@@ -57,6 +57,13 @@ TEST_F(Printed, IsWhatPyTorchPrints) {
   expect("Conv3d", Conv3d(2, 2, 3));
   expect("ConvTranspose1d", ConvTranspose1d(2, 4, {.kernel = 3, .stride = 2}));
   expect("ConvTranspose2d", ConvTranspose2d(2, 4, {.kernel = 3, .stride = 2, .output_padding = 1}));
+  expect("ConvTranspose3d",
+         ConvTranspose3d(4, 2,
+                         {.kernel = {3, 2, 2}, .stride = 2, .padding = 1, .output_padding = 1, .groups = 2}));
+  expect("MaxPool1d dilated", MaxPool1d(2, 0, 0, 3));
+  expect("MaxPool2d dilated", MaxPool2d(3, 1, 1, {2, 1}));
+  expect("MaxPool3d dilated", MaxPool3d({1, 2, 2}, 0, 0, 2));
+  expect("Upsample bicubic", Upsample({.scale = {2}, .mode = InterpolateMode::bicubic}));
   expect("BatchNorm1d", BatchNorm1d(3));
   expect("BatchNorm3d", BatchNorm3d(3, default_device(), 1e-3, 0.01));
   expect("GroupNorm", GroupNorm(2, 4));

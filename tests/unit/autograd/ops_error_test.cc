@@ -4,6 +4,9 @@
 #include <functional>
 
 #include "runtime/autograd/ops.h"
+#include "runtime/autograd/ops/pooling.h"
+#include "runtime/autograd/ops/products.h"
+#include "runtime/autograd/ops/resampling.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
@@ -77,6 +80,34 @@ TEST(Operations, RefuseWhatDoesNotFit) {
          return sum(f32({2, 3}, d), {1, -1});
        },
        "sum: dimension -1 appears twice in [1, -1]"},
+      {[](const auto& d) {
+         return max_pool(f32({1, 1, 4}, d), {.kernel = {2, 2}});
+       },
+       "max_pool: expected x [N, C, L], [N, C, H, W] or [N, C, D, H, W] and a kernel, stride, padding and "
+       "dilation for each dimension behind C, got float32 [1, 1, 4], kernel [2, 2], stride [], padding [] "
+       "and "
+       "dilation []"},
+      {[](const auto& d) {
+         return max_pool(f32({1, 1, 4, 4}, d), {.kernel = {2, 3}, .dilation = {1, 2}});
+       },
+       "max_pool: expected a kernel, stride and dilation of at least 1, padding of at most half of the "
+       "kernel, and a window that fits into x, got kernel 3, stride 3, padding 0 and dilation 2 in dimension "
+       "3 of float32 [1, 1, 4, 4]"},
+      {[](const auto& d) {
+         return interpolate(f32({1, 1, 4}, d), {.size = {8}, .mode = InterpolateMode::bicubic});
+       },
+       "interpolate: expected x [N, C, H, W] for bicubic, got float32 [1, 1, 4]"},
+      {[](const auto& d) {
+         return conv_transpose3d(f32({1, 2, 3, 3, 3}, d), f32({2, 1, 2, 2, 2}, d), {}, {}, {1, 0, 0});
+       },
+       "conv_transpose3d: expected x [N, C, D, H, W], w [C, O / groups, KD, KH, KW], bias [O] or none, "
+       "positive strides and dilations, output_padding smaller than one of them, and padding of no more than "
+       "there is, got float32 [1, 2, 3, 3, 3], float32 [2, 1, 2, 2, 2], none, groups 1, stride 1, padding 0, "
+       "dilation 1 and output_padding 1 of the frames"},
+      {[](const auto& d) {
+         return addmv(f32({2}, d), f32({2, 3}, d), f32({3, 1}, d));
+       },
+       "addmv: expected factors of 2 and 1 dimensions, got float32 [2, 3] and float32 [3, 1]"},
   };
   const auto device = make_device("cpu");
   for (const Refusal& refusal : refusals) {
