@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <string>
+
+#include "runtime/base/error.h"
 
 namespace dtrain {
 namespace {
@@ -46,6 +49,35 @@ std::optional<double> average_precision(std::vector<ScoredLabel> samples) {
   });
   if (!known || positives == 0) return std::nullopt;
   return sum / positives;
+}
+
+std::optional<double> mean_average_precision(std::span<const double> scores,
+                                             std::span<const std::int64_t> labels) {
+  if (labels.empty() && scores.empty()) return std::nullopt;
+  if (labels.empty() || scores.empty() || scores.size() % labels.size() != 0) {
+    throw UsageError("mean_average_precision: expected as many scores for each of " +
+                     std::to_string(labels.size()) + " samples, got " + std::to_string(scores.size()) +
+                     " in all");
+  }
+  const std::size_t classes = scores.size() / labels.size();
+  for (const std::int64_t label : labels) {
+    if (label >= 0 && label < static_cast<std::int64_t>(classes)) continue;
+    throw UsageError("mean_average_precision: expected labels of 0 to " + std::to_string(classes - 1) +
+                     ", got " + std::to_string(label));
+  }
+  double sum = 0, found = 0;
+  std::vector<ScoredLabel> samples(labels.size());
+  for (std::size_t c = 0; c < classes; ++c) {
+    const auto is_of_class = [c](std::int64_t label) { return label == static_cast<std::int64_t>(c); };
+    if (std::ranges::none_of(labels, is_of_class)) continue;
+    for (std::size_t i = 0; i < labels.size(); ++i)
+      samples[i] = {scores[i * classes + c], is_of_class(labels[i])};
+    const auto precision = average_precision(samples);
+    if (!precision) return std::nullopt;
+    sum += *precision;
+    found += 1;
+  }
+  return sum / found;
 }
 
 }  // namespace dtrain

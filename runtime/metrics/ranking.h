@@ -2,7 +2,9 @@
 // exact over all samples, as scikit-learn has them.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace dtrain {
@@ -21,5 +23,13 @@ std::optional<double> roc_auc(std::vector<ScoredLabel> samples);
 /// average_precision_score); equal scores are one step. Nothing without a positive or where a score is not a
 /// number. O(n log n).
 std::optional<double> average_precision(std::vector<ScoredLabel> samples);
+
+/// Of many classes: the mean of each one's average_precision() against all others (sklearn.metrics.
+/// average_precision_score of labels in columns, average="macro"). `scores` has a row for each sample with a
+/// number for each class, `labels` the classes, from 0. Classes without a sample are left out, as
+/// torchmetrics has it. Nothing where there is no sample or a score is not a number. Throws UsageError for
+/// scores that are no rows of one length, and labels beyond them.
+std::optional<double> mean_average_precision(std::span<const double> scores,
+                                             std::span<const std::int64_t> labels);
 
 }  // namespace dtrain

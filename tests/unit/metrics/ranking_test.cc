@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <set>
+#include <vector>
 
+#include "runtime/base/error.h"
 #include "runtime/base/random.h"
 
 namespace dtrain {
@@ -73,6 +76,21 @@ TEST(Ranking, IsNothingWhereItHasNoMeaning) {
   EXPECT_FALSE(average_precision({{1, false}}));
   EXPECT_FALSE(roc_auc({{std::nan(""), true}, {2, false}}));
   EXPECT_DOUBLE_EQ(average_precision({{1, true}}).value(), 1);
+}
+
+// scikit-learn 1.9: average_precision_score(eye(3)[labels], scores, average="macro").
+TEST(Ranking, OfManyClassesIsTheirMean) {
+  const std::vector<double> scores = {.7, .2, .1, .1, .8, .1, .2, .3,  .5, .5, .4,
+                                      .1, .3, .3, .4, .6, .3, .1, .25, .5, .25};
+  const std::vector<std::int64_t> labels = {0, 1, 2, 1, 0, 2, 1};
+  EXPECT_DOUBLE_EQ(mean_average_precision(scores, labels).value(), 0.7976190476190476);
+  // Class 1 has no sample: the mean of the two others.
+  const std::vector<double> three = {.9, .5, .1, .2, .9, .7, .4, .1, .3};
+  EXPECT_DOUBLE_EQ(mean_average_precision(three, std::vector<std::int64_t>{0, 2, 0}).value(), 1);
+  EXPECT_FALSE(mean_average_precision({}, {}));
+  EXPECT_FALSE(mean_average_precision(std::vector<double>{std::nan(""), 1}, std::vector<std::int64_t>{0}));
+  EXPECT_THROW(mean_average_precision(three, std::vector<std::int64_t>{0, 3, 0}), UsageError);
+  EXPECT_THROW(mean_average_precision(three, std::vector<std::int64_t>{0, 1}), UsageError);
 }
 
 }  // namespace
