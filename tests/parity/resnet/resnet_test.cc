@@ -18,8 +18,8 @@ namespace dtrain::test {
 namespace {
 
 // How far PyTorch in fp32 is from itself in float64 on this very trace: 3e-8, 2e-5, 3e-4, …, 1.5e-2 by step
-// 15.
-constexpr double kFirstLoss = 1e-6, kSecondLoss = 5e-5, kAnyLoss = 2e-2;
+// 15. Two that are each so far from exact are apart by twice as much: 2.3e-2 in step 14 with two workers.
+constexpr double kFirstLoss = 1e-6, kSecondLoss = 5e-5, kAnyLoss = 3e-2;
 constexpr std::size_t kDefaultSteps = 3;
 
 std::filesystem::path recorded(const char* file) {
