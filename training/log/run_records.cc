@@ -51,8 +51,8 @@ std::string batch_json(const DumpedBatch& batch, const Source* train) {
     for (const std::int64_t sample : batch.samples) {
       if (std::string file = train->file_of(sample); !file.empty()) json["files"].push_back(std::move(file));
     }
-  } catch (const Error&) {  // it may be the very reason
-    json.erase("files");
+  } catch (const Error& error) {  // it may be the very reason
+    json["files"] = fmt::format("not known: {}", error.what());
   }
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }

@@ -13,6 +13,19 @@
 namespace dtrain {
 namespace {
 
+/// What a thread keeps from picture to picture.
+struct Scratch {
+  Picture decoded;
+  ResizeMemory resized;
+  Picture changed, spare;
+  std::vector<std::uint8_t> colours;  ///< a row of each
+};
+
+Scratch& scratch() {
+  thread_local Scratch memory;
+  return memory;
+}
+
 /// The three colours of a row, each of its own, from right to left where mirrored.
 void separate(const std::uint8_t* pixels, std::size_t width, bool mirrored, std::uint8_t* red,
               std::uint8_t* green, std::uint8_t* blue) {
@@ -42,7 +55,7 @@ void normalise(const std::uint8_t* bytes, std::size_t count, float mean, float d
 
 void write_numbers(const PictureView& pixels, bool mirrored, const PixelNumbers& numbers, const View& image) {
   const auto width = static_cast<std::size_t>(pixels.width);
-  thread_local std::vector<std::uint8_t> colours;
+  std::vector<std::uint8_t>& colours = scratch().colours;
   colours.resize(3 * width);
   cpu::widest([&] {
     for (int y = 0; y < pixels.height; ++y) {
@@ -77,18 +90,6 @@ void copy(const PictureView& from, bool mirrored, Picture& to) {
     std::uint8_t* out = to.row(y) + 3 * (from.width - 1);
     for (int x = 0; x < from.width; ++x, out -= 3) std::copy_n(from.row(y) + 3 * x, 3, out);
   }
-}
-
-/// What a thread keeps from picture to picture.
-struct Scratch {
-  Picture decoded;
-  ResizeMemory resized;
-  Picture changed, spare;
-};
-
-Scratch& scratch() {
-  thread_local Scratch memory;
-  return memory;
 }
 
 /// Resize(short_side): the long side is cut to a whole number.
