@@ -83,8 +83,6 @@ SoftTargets targets_of(const Options& options, std::string_view task, bool text)
   };
   if (!targets.class_weights.empty() && (text || task != "classification"))
     options.refuse("class-weights", "only with --task classification, of anything but texts");
-  if (!targets.class_weights.empty() && targets.any())
-    options.refuse("class-weights", "nothing with --label-smoothing, --mixup or --cutmix");
   if (targets.mixing.any() && options.enabled("train-metrics"))
     options.refuse("train-metrics", "nothing with --mixup or --cutmix, whose samples have two labels");
   if (targets.any() && (text || task != "classification"))

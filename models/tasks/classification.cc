@@ -62,17 +62,19 @@ Tensor Classification::loss(const Tensors& outputs, const BatchTensors& batch) c
   Tensor weight;
   if (!weights.empty())
     weight = Tensor::from_data(weights, {static_cast<std::int64_t>(weights.size())}, logits.shared_device());
-  if (targets_.any() || labels.rank() == 2) {
+  if (targets_.mixing.any() || labels.rank() == 2 || (targets_.smoothing > 0 && !weight.defined())) {
     const bool is_mixed = batch.contains(MixedSource::kField);
     return soft_cross_entropy(logits, labels, is_mixed ? &batch[MixedSource::kField] : nullptr,
                               targets_.smoothing, weight);
   }
-  return weight.defined() ? cross_entropy(logits, labels, {.weight = weight}) : cross_entropy(logits, labels);
+  if (!weight.defined()) return cross_entropy(logits, labels);
+  return cross_entropy(logits, labels, {.label_smoothing = targets_.smoothing, .weight = weight});
 }
 
 double Classification::units(const Batch& batch) const {
   const View& labels = batch[kLabelField];
-  if (targets_.class_weights.empty() || labels.rank() == 2) return Task::units(batch);
+  if (targets_.class_weights.empty() || targets_.mixing.any() || labels.rank() == 2)
+    return Task::units(batch);
   double sum = 0;
   for (std::int64_t i = 0; i < batch.size(); ++i)
     sum += targets_.class_weights.at(static_cast<std::size_t>(labels.as<std::int64_t>()[i]));
@@ -81,7 +83,8 @@ double Classification::units(const Batch& batch) const {
 
 bool Classification::units_vary(std::span<const Field> fields) const {
   const Field* const label = find_field(fields, kLabelField);
-  return !targets_.class_weights.empty() && (label == nullptr || !is_soft_label(*label));
+  return !targets_.class_weights.empty() && !targets_.mixing.any() &&
+         (label == nullptr || !is_soft_label(*label));
 }
 
 const Field* Classification::predicted_field(std::span<const Field> fields) const {

@@ -8,8 +8,9 @@
 
 namespace dtrain {
 
-/// What is learned beside the labels as they are; evaluation knows nothing of it. Weights do not go together
-/// with the others.
+/// What is learned beside the labels as they are; evaluation knows nothing of it. All together are what
+/// torch.nn.functional.cross_entropy makes of them: a mean over the weights of the samples' classes, and
+/// over samples where these have probabilities or are mixed.
 struct SoftTargets {
   double smoothing = 0;  ///< share of each target that is spread evenly over all classes, [0, 1)
   Mixing mixing = {};
@@ -44,7 +45,7 @@ class Classification final : public Task {
   std::shared_ptr<const Source> for_training(std::shared_ptr<const Source> train) const override;
   Tensors inputs(const BatchTensors& batch) const override;
   Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override;
-  /// The weights of the samples' classes, where they have any and are one each.
+  /// The weights of the samples' classes, where they have any and samples are of one each.
   double units(const Batch& batch) const override;
   bool units_vary(std::span<const Field> fields) const override;
   OutputKind output_kind() const override { return OutputKind::logits; }

@@ -267,12 +267,17 @@ TEST_F(Use, ClassWeightsAreTheMeanOverAllWorkers) {
   };
   const auto plain = loss_of("plain", {}), even = loss_of("even", {"--class-weights", "2,2"}),
              alone = loss_of("alone", {"--class-weights", "1,9"}),
-             shared = loss_of("shared", {"--class-weights", "1,9", "--thread-workers", "4"});
+             shared = loss_of("shared", {"--class-weights", "1,9", "--thread-workers", "4"}),
+             smooth = loss_of("smooth", {"--class-weights", "1,9", "--label-smoothing", "0.2"}),
+             smooth_shared = loss_of("smooth-shared", {"--class-weights", "1,9", "--label-smoothing", "0.2",
+                                                       "--thread-workers", "4"});
   ASSERT_EQ(plain.size(), 6U);
   ASSERT_EQ(shared.size(), 6U);
   for (std::size_t i = 0; i < plain.size(); ++i) {
     EXPECT_NEAR(even[i], plain[i], 1e-5);
     EXPECT_NEAR(shared[i], alone[i], 1e-5);
+    EXPECT_NEAR(smooth_shared[i], smooth[i], 1e-5);
+    EXPECT_GT(std::abs(smooth[i] - alone[i]), 1e-3);
     EXPECT_GT(std::abs(alone[i] - plain[i]), 1e-3);
   }
   const RunResult few =

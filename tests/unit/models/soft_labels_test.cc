@@ -71,6 +71,28 @@ TEST(SoftLabels, LossAndGradientAreTorchs) {
   }
 }
 
+// torch.nn.functional.cross_entropy(logits, [0, 2, 1], weight=[1, 4.5, 0.5], label_smoothing=0.1) in float64:
+// the mean is over weights there, and over samples where these are mixed.
+TEST(SoftLabels, WeightsAndSmoothingOfClassesAreTorchs) {
+  const auto device = make_device("cpu");
+  const SoftTargets targets{.smoothing = 0.1, .class_weights = {1, 4.5, 0.5}};
+  const std::vector<Field> fields = {{.name = "label", .dtype = DType::i64, .values = 3}};
+  const Tensor labels = Tensor::from_data({std::int64_t{0}, std::int64_t{2}, std::int64_t{1}}, {3}, device);
+  const BatchTensors batch(fields, {labels});
+  Tensor logits = Tensor::from_data(kLogits, {3, 3}, device);
+  logits.set_requires_grad(true);
+  const Tensor got = Classification("mlp", targets).loss({logits}, batch);
+  EXPECT_NEAR(got.item(), 1.2232161383189182, 1e-6);
+  got.backward();
+  const float wanted[] = {-0.123418984F,  -0.0178293616F, 0.141248345F,  0.0337470308F, 0.0254655198F,
+                          -0.0592125506F, 0.427218439F,   -0.437509304F, 0.0102908645F};
+  EXPECT_THAT(logits.grad().to_vector<float>(), ::testing::Pointwise(::testing::FloatNear(1e-6F), wanted));
+  EXPECT_TRUE(Classification("mlp", targets).units_vary(fields));
+  SoftTargets mixed = targets;
+  mixed.mixing.mixup = 0.2;
+  EXPECT_FALSE(Classification("mlp", mixed).units_vary(fields));
+}
+
 class SoftLabelFiles : public ::testing::Test {
  protected:
   Splits open(const std::string& dataset) const {
