@@ -42,6 +42,7 @@
 #include "training/data_loader.h"
 #include "training/saving.h"
 #include "training/start/peers.h"
+#include "training/start/spawn_workers.h"
 #include "training/start/threads.h"
 #include "training/tensor_dataset.h"
 #include "training/train_main.h"

@@ -1,7 +1,7 @@
 // "Getting Started with Distributed Data Parallel" (PyTorch): a basic step, a checkpoint that one rank writes
 // and all read, and a network whose layers are on two devices of each process.
 //
-//     dtrain-launch --nproc_per_node=2 build/lesson_ddp
+//     build/lesson_ddp
 #include <dtrain/dtrain.h>
 #include <dtrain/parallel/placed/placed_module.h>
 #include <cstdio>
@@ -65,6 +65,7 @@ void demo_model_parallel(Communicator& world) {
 
 int main() {
   return run_main("lesson_ddp", [] {
+    spawn_workers(2);
     const Environment environment = current_environment();
     const Placement placement = find_placement(environment);
     FdLog log(2, "lesson_ddp", LogLevel::warning);
