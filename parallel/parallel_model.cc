@@ -59,15 +59,15 @@ void ParallelModel::prepare(const ModelFactory& factory, const Deadline& deadlin
   optimizer_ = factory.make_optimizer(sync_->updated());
   if (guard_ != nullptr) guard_->attach(*optimizer_);
   if (CommHook* hook = sync_->hook(); hook != nullptr && scaler_ != nullptr) hook->await_step_outcomes();
-  if (factory.average_decay) average_weights(*factory.average_decay);
+  if (factory.average) average_weights(*factory.average);
   set_prepared(*network_, {optimizer_.get()}, average_ ? &*average_ : nullptr);
 }
 
 // Of parameters, what this rank updates; copies of the others follow from it.
-void ParallelModel::average_weights(double decay) {
+void ParallelModel::average_weights(const AverageOptions& options) {
   NamedTensors tensors = learning(optimizer_->parameters());
   for (NamedTensor& buffer : network_->named_buffers()) tensors.push_back(std::move(buffer));
-  average_.emplace(tensors, decay);
+  average_.emplace(tensors, options);
   average_->on_swap([this] { sync_->take_update(false, patience()); });
 }
 

@@ -45,7 +45,7 @@ class ParallelModel final : public Strategy {
 
  private:
   void attach(const ModelFactory& factory);
-  void average_weights(double decay);
+  void average_weights(const AverageOptions& options);
   /// What updates keep from step to step, here: the optimizer's state, and averages.
   NamedTensors update_state() const;
   void load_update_state(NamedTensors state);

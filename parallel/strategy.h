@@ -68,8 +68,8 @@ struct ModelFactory {
   UpdateGuard* guard = nullptr;
   /// For the whole network's gradients, wherever they are.
   GradientLimits limits = {};
-  /// Averages of the weights with this decay, for evaluation and in checkpoints; nothing: none.
-  std::optional<double> average_decay = {};
+  /// An average of the weights, for evaluation and in checkpoints; nothing: none.
+  std::optional<AverageOptions> average = {};
   /// What the network may be fed to be measured: some samples, on `device`. May be empty.
   std::function<Tensors(const std::shared_ptr<Device>& device)> example = {};
   /// What passes compute in, where a strategy makes some of its own to measure them.

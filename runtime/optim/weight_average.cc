@@ -30,14 +30,22 @@ NamedTensors take_averages(NamedTensors& state) {
   return averages;
 }
 
-WeightAverage::WeightAverage(const NamedTensors& tensors, double decay) : decay_(decay) {
-  if (!(decay >= 0 && decay <= 1))
-    throw UsageError("weight average: expected a decay in [0, 1], got " + std::to_string(decay));
+WeightAverage::WeightAverage(const NamedTensors& tensors, AverageOptions options) : options_(options) {
+  if (options.decay && !(*options.decay >= 0 && *options.decay <= 1))
+    throw UsageError("weight average: expected a decay in [0, 1], got " + std::to_string(*options.decay));
   std::ranges::copy_if(tensors, std::back_inserter(tensors_), has_average);
   averages_.resize(tensors_.size());
 }
 
 void WeightAverage::update() {
+  if (options_.decay) blend(1 - *options_.decay);
+}
+
+void WeightAverage::add() {
+  if (!options_.decay) blend(1.0 / static_cast<double>(++count_));
+}
+
+void WeightAverage::blend(double share) {
   const NoGrad no_grad;
   DeviceGroups devices;
   std::vector<std::vector<OptimizerSlot>> slots;
@@ -53,7 +61,7 @@ void WeightAverage::update() {
     averages_[i].mark_modified();
   }
   for (std::size_t i = 0; i < slots.size(); ++i)
-    devices.devices()[i]->kernels().lerp(slots[i], {.weight = 1 - decay_});
+    devices.devices()[i]->kernels().lerp(slots[i], {.weight = share});
 }
 
 void WeightAverage::swap() {

@@ -1,14 +1,17 @@
-// An exponential moving average of weights, to be evaluated and kept in their place:
-// torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn(decay) and use_buffers=True.
+// An average of weights, to be evaluated and kept in their place, as torch.optim.swa_utils.AveragedModel with
+// use_buffers=True: an exponential moving average (get_ema_multi_avg_fn(decay)), or the mean of the weights
+// at certain times (get_swa_multi_avg_fn(); stochastic weight averaging, Izmailov et al. 2018).
 //
-//     WeightAverage average(network.state_dict(), 0.999);
+//     WeightAverage average(network.state_dict(), {.decay = 0.999});  // or {}, of a mean
 //     …                                   // optimizer.step(), then
-//     average.update();
+//     average.update();                   // or, after an epoch, average.add()
 //     …                                   // to evaluate
 //     average.swap();  evaluate(network);  average.swap();
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,18 +25,28 @@ std::string name_of_average(const std::string& tensor);
 /// Takes those of `state` out that are of averages.
 NamedTensors take_averages(NamedTensors& state);
 
+struct AverageOptions {
+  std::optional<double> decay = {};  ///< of a moving average, in [0, 1]; nothing: a mean
+};
+
 /// Used by one thread.
 class WeightAverage {
  public:
   /// Of those of `tensors` that are floating, dense parameters, or a rank's parts of them, and buffers, on
-  /// any devices. `decay` is in [0, 1]: UsageError otherwise.
-  WeightAverage(const NamedTensors& tensors, double decay);
+  /// any devices. Throws UsageError for another decay.
+  WeightAverage(const NamedTensors& tensors, AverageOptions options);
 
   /// Of what is averaged.
   const NamedTensors& tensors() const noexcept { return tensors_; }
   /// After an update of the weights: average ← decay · average + (1 - decay) · weights; the first time the
-  /// weights themselves. One kernel call for all on a device.
+  /// weights themselves. Changes no mean. One kernel call for all on a device.
   void update();
+  /// Takes the weights as they are into the mean: average ← average + (weights - average) / (count() + 1).
+  /// Changes no moving average.
+  void add();
+  /// Of how many weights this is the mean, for a checkpoint.
+  std::int64_t count() const noexcept { return count_; }
+  void set_count(std::int64_t count) noexcept { count_ = count; }
   /// Exchanges the weights' values and their averages', where there are any yet: between the two calls
   /// nothing else may change either.
   void swap();
@@ -47,8 +60,12 @@ class WeightAverage {
   void load_state(const NamedTensors& state);
 
  private:
+  /// average ← average + share · (weights - average)
+  void blend(double share);
+
   NamedTensors tensors_;
-  double decay_;
+  AverageOptions options_;
+  std::int64_t count_ = 0;
   std::vector<Tensor> averages_;  ///< of each tensor; undefined until its first update
   std::function<void()> hand_on_;
 };

@@ -1,5 +1,5 @@
 // Runs that are resumed in other forms of parallelism give what they would have given without: the stories of
-// resumed.txt, which says how they are written.
+// resumed.txt, which says how they are written. And what the mean of epochs is, which some of them compare.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -105,6 +105,33 @@ TEST_P(ResumedForms, GiveWhatTheyWouldHaveGiven) {
     if (run.how == 0) continue;
     ASSERT_TRUE(trained.contains(run.other)) << run.name << " is compared with " << run.other;
     compare(run, *result, trained[run.other]);
+  }
+}
+
+// Of the weights at the ends of the second, third and fourth epoch of four steps, which shorter runs end
+// with.
+TEST(AveragedWeights, OfStochasticWeightAveragingAreTheMeanOfEpochs) {
+  TempDir folder;
+  const auto weights_after = [&](int epochs, Words more) {
+    const std::string run = folder / std::to_string(epochs);
+    more.insert(more.end(), {"--model", "lenet", "--dataset", "synthetic:1x28x28,10,64",
+                             "--global-batch-size", "16", "--epochs", std::to_string(epochs), "--lr", "0.1"});
+    const RunResult result = train({.start = Start::alone,
+                                    .launcher_arguments = {},
+                                    .arguments = more,
+                                    .run_dir = run,
+                                    .options = limited_to(std::chrono::seconds(60))});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return trained_in(run).weights;
+  };
+  const auto second = weights_after(2, {}), third = weights_after(3, {});
+  const auto run = weights_after(4, {"--swa-from", "1"});
+  ASSERT_TRUE(run.contains("conv1.weight.ema"));
+  for (const auto& [name, values] : run) {
+    if (name.ends_with(".ema")) continue;
+    const auto &mean = run.at(name + ".ema"), &two = second.at(name), &three = third.at(name);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      ASSERT_NEAR(mean[i], (two[i] + three[i] + values[i]) / 3, 1e-7) << name << " " << i;
   }
 }
 

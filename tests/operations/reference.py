@@ -2,7 +2,7 @@
 import torch
 import torch.nn.functional as F
 from torch.optim import _muon
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, get_swa_avg_fn
 
 import composed_reference
 import layer_reference
@@ -243,7 +243,10 @@ def muon(t, o):
 def weight_average(t, o):
     """What torch.optim.swa_utils.AveragedModel keeps of a module whose parameter is p, then g0, g1, …"""
     holder = torch.nn.ParameterList([torch.nn.Parameter(t.bases["p"].detach().clone())])
-    average = AveragedModel(holder, multi_avg_fn=get_ema_multi_avg_fn(o.get("decay", 0.9)), use_buffers=True)
+    # Of a mean not get_swa_multi_avg_fn(), whose share of the new weights is rounded to float32.
+    rule = ({"avg_fn": get_swa_avg_fn()} if o.get("mean") else
+            {"multi_avg_fn": get_ema_multi_avg_fn(o.get("decay", 0.9))})
+    average = AveragedModel(holder, **rule, use_buffers=True)
     average.update_parameters(holder)
     i = 0
     while t[f"g{i}"] is not None:

@@ -84,14 +84,16 @@ void add_optimizers(Table& table) {
   });
 }
 
-/// The average of what p is in turn: p, then g0, g1, …
+/// The average of what p is in turn: p, then g0, g1, …; a mean where `mean` is set.
 Results average(const Case& c) {
   Tensor value = c.base("p").detach().clone();
-  WeightAverage average({{"p", value}}, c.number("decay", 0.9));
-  average.update();
+  const bool mean = c.flag("mean", false);
+  WeightAverage average({{"p", value}}, mean ? AverageOptions{} : AverageOptions{c.number("decay", 0.9)});
+  const auto take = [&] { mean ? average.add() : average.update(); };
+  take();
   for (int step = 0; c.tensor("g" + std::to_string(step)).defined(); ++step) {
     value.copy_from(c.tensor("g" + std::to_string(step)).detach());
-    average.update();
+    take();
   }
   return {{"p", average.named_state().front().second}};
 }

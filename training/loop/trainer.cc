@@ -10,9 +10,8 @@
 #include "parallel/layout/saved_tensors.h"
 #include "parallel/share.h"
 #include "parallel/sync/equal_start.h"
-#include "runtime/optim/guard/grad_scaler.h"
 #include "training/log/run_records.h"
-#include "training/loop/scaler_entries.h"
+#include "training/loop/update_entries.h"
 #include "training/start/introduce.h"
 #include "training/start/same_data.h"
 
@@ -100,7 +99,7 @@ ModelFactory Trainer::factory() {
                 return make_optimizer(config_.optimizer, parameters, initial_.kinds, initial_.own);
               },
           .limits = config_.optimizer.limits,
-          .average_decay = config_.optimizer.average_decay,
+          .average = config_.optimizer.average,
           .example =
               [this](const std::shared_ptr<Device>& device) {
                 return example_inputs(env_.task, data_.shared_train(), config_.batch.per_worker, device,
@@ -126,7 +125,7 @@ void Trainer::resume() {
 }
 
 void Trainer::take_over(const TrainingState& state) {
-  if (engine_.scaler() != nullptr) engine_.scaler()->load_state(scaler_state(state.extra));
+  load_update_entries(state.extra, engine_.scaler(), env_.strategy.average());
   progress_.step = progress_.resumed_from = state.step;
   progress_.epoch = state.epoch;
   progress_.position = state.position_in_epoch;
@@ -243,6 +242,7 @@ bool Trainer::train_epoch() {
 }
 
 void Trainer::end_epoch() {
+  if (config_.swa_from && progress_.epoch >= *config_.swa_from) env_.strategy.average()->add();
   const bool due = config_.eval_every > 0 && (progress_.epoch + 1) % config_.eval_every == 0;
   if (const auto found = due ? evaluate() : std::nullopt) monitor_.take(*found, progress_.step);
   const bool is_best = due && monitor_.keeps_last();
@@ -424,9 +424,7 @@ TrainingState Trainer::state() const {
   state.generators["weights"] = initial_.generator_state;
   state.extra = identity(config_);
   state.schedule = monitor_.state();
-  if (const GradScaler* scaler = engine_.scaler()) {
-    for (const auto& [name, value] : scaler->state()) state.extra[kScalerPrefix + name] = value;
-  }
+  state.extra.merge(update_entries(engine_.scaler(), env_.strategy.average()));
   if (const AsyncSteps* steps = env_.strategy.asynchronous()) state.extra.merge(steps->notes());
   state.extra.emplace(kPositionUnit, "samples");
   state.extra.merge(to_entries(data_.fingerprint()));

@@ -39,6 +39,7 @@ constexpr ForeignOption kForeign[] = {
     {"--logging-steps, --log-interval, --print-freq, --log-freq", "a line of metrics every N steps is --log-every N"},
     {"--patience, --early-stop", "early stopping is --early-stopping N"},
     {"--ema-decay, --use-ema, --model-ema", "an average of the weights is --ema DECAY"},
+    {"--swa, --swa-start, --swa-epoch-start", "stochastic weight averaging is --swa-from EPOCH"},
     {"--random-seed, --manual-seed", "the seed is --seed N"},
     {"--verbose, -v", "every N steps a line of metrics: --log-every N"},
 };

@@ -231,7 +231,7 @@ int copies_of_parameters(const OptimizerConfig& config) noexcept {
                             [](const LarsOptions&) { return 2; }, [](const LambOptions&) { return 3; },
                             [](const MuonOptions&) { return 3; }},  // of what AdamW takes
                  config.rule);
-  return copies + (config.average_decay ? 1 : 0);
+  return copies + (config.average ? 1 : 0);
 }
 
 OptimizerConfig read_optimizer(const Options& options, const TrainFlags& flags, double lr_scale) {
@@ -250,7 +250,7 @@ OptimizerConfig read_optimizer(const Options& options, const TrainFlags& flags, 
   }
   config.decays_vectors = options.text("weight-decay-on") == "all";
   config.limits = {.norm = flags.clip_grad_norm, .value = flags.clip_grad_value};
-  config.average_decay = flags.ema;
+  if (flags.ema || flags.swa_from) config.average = AverageOptions{.decay = flags.ema};
   return config;
 }
 

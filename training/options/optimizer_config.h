@@ -21,6 +21,7 @@
 #include "runtime/optim/rules/lion.h"
 #include "runtime/optim/rules/muon.h"
 #include "runtime/optim/sgd.h"
+#include "runtime/optim/weight_average.h"
 #include "training/options/named_groups.h"
 
 namespace dtrain {
@@ -46,7 +47,7 @@ struct OptimizerConfig {
   std::vector<std::string>
       adamw_for;  ///< patterns of what Muon leaves to AdamW; empty: names_of_outer_parameters()
   GradientLimits limits;
-  std::optional<double> average_decay;  ///< of the weights' average; nothing: none
+  std::optional<AverageOptions> average;  ///< of the weights; nothing: none
 };
 
 /// How many times the parameters' bytes weights, state and averages are together, once there is state.

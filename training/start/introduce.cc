@@ -39,8 +39,10 @@ std::string introduction_of(const TrainConfig& config, const InitialNetwork& ini
 std::vector<std::string> notes_of(const TrainConfig& config, const InitialNetwork& initial,
                                   const Device& device, const Environment& environment) {
   std::vector<std::string> notes = initial.notes;
-  if (const auto decay = config.optimizer.average_decay)
-    notes.push_back(fmt::format("evaluating averaged weights (--ema {:g})", *decay));
+  if (config.ema) notes.push_back(fmt::format("evaluating averaged weights (--ema {:g})", *config.ema));
+  if (config.swa_from)
+    notes.push_back(fmt::format("evaluating averaged weights from epoch {} on (--swa-from {})",
+                                *config.swa_from + 1, *config.swa_from));
   if (device.is_emulated()) {
     notes.push_back(fmt::format(
         "device {}: software that emulates a GPU; its speed says nothing about a real one", device.name()));

@@ -20,7 +20,7 @@ Tensor number(float value) { return Tensor::from_data({value}, {1}, make_device(
 
 TEST(WeightAverage, BeginsWithTheWeightsAndFollowsThem) {
   Tensor weight = number(1);
-  WeightAverage average({{"w", weight}}, 0.75);
+  WeightAverage average({{"w", weight}}, {.decay = 0.75});
   EXPECT_TRUE(average.named_state().empty());
   average.update();
   weight.fill(5);
@@ -32,10 +32,26 @@ TEST(WeightAverage, BeginsWithTheWeightsAndFollowsThem) {
   EXPECT_THAT(values(weight), ElementsAre(5));
 }
 
+TEST(WeightAverage, WithoutADecayIsTheMeanOfWhatWasAdded) {
+  Tensor weight = number(1);
+  WeightAverage average({{"w", weight}}, {});
+  average.update();
+  EXPECT_TRUE(average.named_state().empty());
+  for (float value : {1.0F, 4.0F, 7.0F}) weight.fill(value), average.add();
+  EXPECT_EQ(average.count(), 3);
+  EXPECT_THAT(values(average.named_state()[0].second), ElementsAre(4));
+  WeightAverage resumed({{"w", weight}}, {});
+  resumed.load_state(average.named_state());
+  resumed.set_count(average.count());
+  weight.fill(8);
+  resumed.add();
+  EXPECT_THAT(values(resumed.named_state()[0].second), ElementsAre(5));
+}
+
 TEST(WeightAverage, SwappedTwiceNothingHasChanged) {
   Tensor weight = number(1);
   weight.set_requires_grad(true);
-  WeightAverage average({{"w", weight}}, 0.5);
+  WeightAverage average({{"w", weight}}, {.decay = 0.5});
   int handed_on = 0;
   average.on_swap([&] { ++handed_on; });
   average.swap();  // there is no average yet
@@ -57,7 +73,7 @@ TEST(WeightAverage, SwappedTwiceNothingHasChanged) {
 
 TEST(WeightAverage, CountsAreNotAveraged) {
   const Tensor count = Tensor::full({1}, 7, make_device("cpu"), DType::i64);
-  WeightAverage average({{"bn.num_batches_tracked", count}, {"bn.running_mean", number(2)}}, 0.5);
+  WeightAverage average({{"bn.num_batches_tracked", count}, {"bn.running_mean", number(2)}}, {.decay = 0.5});
   average.update();
   ASSERT_EQ(average.named_state().size(), 1u);
   EXPECT_EQ(average.named_state()[0].first, "bn.running_mean.ema");
@@ -65,7 +81,8 @@ TEST(WeightAverage, CountsAreNotAveraged) {
 
 TEST(WeightAverage, ResumesWhereItWasSaved) {
   Tensor weight = number(1), other = number(1);
-  WeightAverage first({{"w", weight}}, 0.9), second({{"w", other}, {"new", number(4)}}, 0.9);
+  WeightAverage first({{"w", weight}}, {.decay = 0.9}),
+      second({{"w", other}, {"new", number(4)}}, {.decay = 0.9});
   first.update();
   NamedTensors state = first.named_state();
   state.emplace_back("w.exp_avg", number(8));
@@ -89,8 +106,11 @@ TEST(WeightAverage, RefusesWhatDoesNotFit) {
     }
     return std::string();
   };
-  EXPECT_THAT(refusal([] { WeightAverage({{"w", number(1)}}, 1.5); }), HasSubstr("decay in [0, 1], got 1.5"));
-  WeightAverage average({{"w", number(1)}}, 0.5);
+  EXPECT_THAT(refusal([] {
+                WeightAverage({{"w", number(1)}}, {.decay = 1.5});
+              }),
+              HasSubstr("decay in [0, 1], got 1.5"));
+  WeightAverage average({{"w", number(1)}}, {.decay = 0.5});
   EXPECT_THAT(refusal([&] { average.load_state({{"v.ema", number(1)}}); }), HasSubstr("v.ema"));
   const Tensor two = Tensor::zeros({2}, make_device("cpu"));
   EXPECT_THAT(refusal([&] { average.load_state({{"w.ema", two}}); }), HasSubstr("w.ema"));

@@ -88,6 +88,9 @@ const Breach kBreaches[] = {
     {"--weight-decay-of head.*=0.1 --servers 1", "weight-decay-of", "--servers"},
     {"--ema 0.9 --servers 1", "ema", "--servers"},
     {"--ema 0.9 --sync-every 2 --outer-lr 0.7", "ema", "--outer-lr"},
+    {"--swa-from 1 --servers 1", "swa-from", "--servers"},
+    {"--swa-from 1 --sync-every 2 --outer-lr 0.7", "swa-from", "--outer-lr"},
+    {"--swa-from 1 --ema 0.9", "swa-from", "--ema"},
     {"--check-replicas 2 --servers 1 --update async", "check-replicas", "--update async"},
     {"--place auto --pipeline 2 --devices cpu:0,cpu:1", "place", "--pipeline over --devices"},
     {"--update-on host --place conv1=cpu:0,fc1=cpu:1", "update-on", "--place"},
@@ -167,6 +170,7 @@ const Breach kTaskBreaches[] = {
     {"--virtual-workers 4", "virtual-workers", kPhases},
     {"--compress fp16", "compress", kPhases},
     {"--ema 0.9", "ema", kPhases},
+    {"--swa-from 1", "swa-from", kPhases},
     {"--train-metrics", "train-metrics", kPhases},
     {"--precision fp16", "precision", kPhases},
 };
