@@ -55,6 +55,7 @@ bool has_avx512() noexcept {
 }
 
 bool has_avx512_bf16() noexcept { return has_avx512() && __builtin_cpu_supports("avx512bf16") != 0; }
+bool has_fast_bf16_pairs() noexcept { return has_avx512_bf16() && __builtin_cpu_is("intel") == 0; }
 
 // Leaf 7: bit 22 of EDX (Intel's manual, volume 2, CPUID). Not every compiler here knows it by name.
 // Asked once: in a virtual machine the question stops it, and convolutions ask at every call.
@@ -71,6 +72,7 @@ bool has_amx_bf16() noexcept {
 bool has_avx2() noexcept { return false; }
 bool has_avx512() noexcept { return false; }
 bool has_avx512_bf16() noexcept { return false; }
+bool has_fast_bf16_pairs() noexcept { return false; }
 bool has_amx_bf16() noexcept { return false; }
 
 #endif

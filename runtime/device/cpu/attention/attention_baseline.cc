@@ -34,7 +34,7 @@ const AttentionLoops& attention_loops(DType dtype) {
   if (dtype == DType::f64) return table.f64;
   if (dtype != DType::bf16) return table.f32;
 #if defined(__x86_64__)
-  if (has_avx512_bf16()) return avx512::kAttentionBf16;
+  if (has_fast_bf16_pairs()) return avx512::kAttentionBf16;
 #endif
   return table.bf16;
 }

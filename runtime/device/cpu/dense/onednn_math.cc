@@ -124,8 +124,10 @@ class OneDnnMath final : public DenseMath {
     // Neither operand has the batch extent: oneDNN has no shape for that.
     if (out.shape[0] > 1 && a.strides[0] == 0 && b.strides[0] == 0) return false;
     if (!can(out) || (bias.data != nullptr && bias.shape[0] != 1 && bias.strides[0] != 1)) return false;
-    if (!has_fixed_sums(a.dtype)) return matmul_by_rows(a, b, bias, accumulate, out);
-    if (matmul_by_pieces(a, b, bias, accumulate, out)) return true;
+    if (!has_fixed_sums(a.dtype))
+      return matmul_by_pieces(Cut::by_shape, a, b, bias, accumulate, out) ||
+             matmul_by_rows(a, b, bias, accumulate, out);
+    if (matmul_by_pieces(Cut::for_workers, a, b, bias, accumulate, out)) return true;
     const WorkerLimit limit(most_workers(a, out));
     return one_matmul(a, b, bias, accumulate, out, 0);
   }
@@ -195,23 +197,27 @@ class OneDnnMath final : public DenseMath {
     });
   }
 
-  /// Each piece is one thread's. False, and nothing done, where there are no pieces, or where the library
-  /// adds up a piece's sums in another way than the whole product's.
-  bool matmul_by_pieces(const View& a, const View& b, const View& bias, bool accumulate, const View& out) {
-    const ProductPieces pieces(a, b, bias, accumulate, out);
-    if (pieces.count() == 1) return false;
+  /// Each piece is one thread's. False, and nothing done, where there are no pieces, or where they are as
+  /// many as workers and the library adds up a piece's sums in another way than the whole product's.
+  bool matmul_by_pieces(Cut cut, const View& a, const View& b, const View& bias, bool accumulate,
+                        const View& out) {
+    const ProductPieces pieces(cut, a, b, bias, accumulate, out);
+    if (pieces.count() == 0) return false;
     make_contexts();
     output_copies_.prepare();
     const auto plan_of = [&](const ProductPieces::Piece& of, int worker) {
-      const WorkerLimit alone(1);
       return product_plan(of.a, of.b, of.bias, accumulate, of.out, worker);
     };
     std::byte* const memory = output_copies_.of(0).at_least(pieces.scratch_bytes());
-    for (const std::int64_t index : {std::int64_t{0}, pieces.count() - 1}) {
-      const Plan* const found = guarded([&] { return plan_of(pieces.piece(index, memory), 0); });
-      if (found == nullptr || !found->adds_in_one_chain()) return false;
+    {
+      const WorkerLimit alone(1);
+      for (const std::int64_t index : {std::int64_t{0}, pieces.count() - 1}) {
+        const Plan* const found = guarded([&] { return plan_of(pieces.piece(index, memory), 0); });
+        if (found == nullptr || (cut == Cut::for_workers && !found->adds_in_one_chain())) return false;
+      }
     }
     for_chunks(pieces.count(), pieces.piece_ns(), [&](std::int64_t index, int worker) {
+      const WorkerLimit alone(1);
       const ProductPieces::Piece piece =
           pieces.piece(index, output_copies_.of(worker).at_least(pieces.scratch_bytes()));
       pieces.load(index, piece);

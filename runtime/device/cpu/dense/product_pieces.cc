@@ -11,6 +11,9 @@ namespace {
 /// Rows, and columns, that the library computes together.
 constexpr std::int64_t kRows = 32, kColumns = 64;
 constexpr double kTermsANs = 48;
+/// Of a product that is cut for its shape: a matrix unit needs 20 µs for so many terms.
+constexpr double kTermsOfPiece = 6e6;
+constexpr std::int64_t kMostPieces = 8;
 /// From here on waking threads costs a few percent, and what is copied for each piece may cost more.
 constexpr double kLongNs = 2e6;
 
@@ -48,21 +51,31 @@ void copy_lines(const View& from, const View& to, bool transposed) {
   }
 }
 
+/// How many pieces a product of so many terms, multiplied and added, is cut into.
+std::int64_t pieces_of(Cut cut, double terms) {
+  if (cut == Cut::by_shape)
+    return std::clamp<std::int64_t>(static_cast<std::int64_t>(terms / kTermsOfPiece), 1, kMostPieces);
+  const double all_ns = terms / kTermsANs;
+  return worker_count() == 1 || all_ns < kLeastParallelNs || all_ns > kLongNs ? 0 : worker_count();
+}
+
 }  // namespace
 
-ProductPieces::ProductPieces(const View& a, const View& b, const View& bias, bool accumulate, const View& out)
+ProductPieces::ProductPieces(Cut cut, const View& a, const View& b, const View& bias, bool accumulate,
+                             const View& out)
     : a_(a), b_(b), bias_(bias), out_(out), accumulate_(accumulate) {
-  const double all_ns = static_cast<double>(out.numel() * a.shape[2]) / kTermsANs;
-  const std::int64_t workers = worker_count();
-  if (workers == 1 || all_ns < kLeastParallelNs || all_ns > kLongNs) return;
+  const auto terms = static_cast<double>(out.numel() * a.shape[2]);
+  const std::int64_t pieces = pieces_of(cut, terms);
+  if (pieces == 0) return;
   if (out.shape[0] != 1 || a.shape[0] != 1 || b.shape[0] != 1 || !out.is_contiguous()) return;
   if (!is_dense(a, false) && !is_dense(a, true)) return;
   if (!is_dense(b, false) && !is_dense(b, true)) return;
-  choose();
+  if (pieces > 1) choose();
   const std::int64_t all = out.shape[by_rows_ ? 1 : 2], block = by_rows_ ? kRows : kColumns;
-  step_ = ((all + block - 1) / block + workers - 1) / workers * block;
+  step_ = ((all + block - 1) / block + pieces - 1) / pieces * block;
   count_ = (all + step_ - 1) / step_;
-  piece_ns_ = all_ns / static_cast<double>(count_);
+  if (count_ == 1 && cut == Cut::for_workers) count_ = 0;  // the library's threads may do better
+  piece_ns_ = terms / kTermsANs / static_cast<double>(count_);
 }
 
 /// By what every worker moves, the library's own copies among it: it packs b, and an a that is transposed.

@@ -1,5 +1,6 @@
-// A product of matrices cut into a piece for each worker. For one that takes so short that waking the math
-// library's threads would cost much of what they gain.
+// A product of matrices cut into pieces. Into one for each worker, where it takes so short that waking the
+// math library's threads would cost much of what they gain; or into pieces that follow from the shape, where
+// the library's sums depend on what it computes together.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +10,24 @@
 
 namespace dtrain::cpu {
 
-/// out [1, M, N] = a [1, M, K] · b [1, K, N] + bias [N], or null, as many pieces as there are workers, or
-/// one: rows of a and out, or columns of b and out, whichever moves less memory. Arrays of a piece are dense,
-/// as the library asks for; what is not is copied.
+/// How many pieces.
+enum class Cut {
+  for_workers,  ///< as many as there are, if there are several and the product is neither long nor very short
+  by_shape,     ///< one to eight of several million terms each
+};
+
+/// out [1, M, N] = a [1, M, K] · b [1, K, N] + bias [N], or null, in pieces: rows of a and out, or columns of
+/// b and out, whichever moves less memory. Arrays of a piece are dense, as the library asks for; what is not
+/// is copied.
 class ProductPieces {
  public:
-  ProductPieces(const View& a, const View& b, const View& bias, bool accumulate, const View& out);
+  ProductPieces(Cut cut, const View& a, const View& b, const View& bias, bool accumulate, const View& out);
 
   struct Piece {
     View a, b, bias, out;
   };
 
+  /// 0: this product is not cut so (several products, rows that are not dense, or as Cut says).
   std::int64_t count() const noexcept { return count_; }
   double piece_ns() const noexcept { return piece_ns_; }
   /// Memory for a piece's copies.
@@ -39,7 +47,7 @@ class ProductPieces {
   const bool accumulate_;
   bool by_rows_ = true;
   bool copies_ = false;  ///< what is read: a's rows, or b's columns
-  std::int64_t step_ = 0, count_ = 1;
+  std::int64_t step_ = 0, count_ = 0;
   double piece_ns_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/device/cpu/features.h"
 #include "runtime/device/cpu/loops/chunks.h"
 
 namespace dtrain::cpu {
@@ -10,8 +11,8 @@ namespace {
 
 /// Enough for as many threads.
 constexpr std::int64_t kMostPieces = 8;
-/// Outputs that a library computes together.
-constexpr std::int64_t kOutputBlock = 16;
+/// Outputs that a library computes together, and so many that a matrix unit rearranges the input for.
+constexpr std::int64_t kOutputBlock = 16, kUnitOutputBlock = 64;
 constexpr double kTermsANs = 48;
 
 constexpr std::int64_t divide_up(std::int64_t value, std::int64_t by) noexcept {
@@ -52,8 +53,10 @@ WeightPieces::WeightPieces(const Conv2dGeometry& geometry, const WeightGradientV
   const bool joinable = dw.dtype == DType::f32 && dw.is_contiguous() &&
                         (whole.grad_bias.data == nullptr || whole.grad_bias.dtype == DType::f32);
   const std::int64_t copied = bytes_of(dy), joined = 2 * kMostPieces * bytes_of(dw);
-  by_outputs_ = packable && outputs > kOutputBlock && (!joinable || copied <= joined);
-  const std::int64_t total = by_outputs_ ? outputs : images, block = by_outputs_ ? kOutputBlock : 1;
+  const std::int64_t output_block =
+      dy.dtype == DType::bf16 && has_amx_bf16() ? kUnitOutputBlock : kOutputBlock;
+  by_outputs_ = packable && outputs > output_block && (!joinable || copied <= joined);
+  const std::int64_t total = by_outputs_ ? outputs : images, block = by_outputs_ ? output_block : 1;
   step_ = total;
   if (all_ns < 2 * kLeastParallelNs || (!by_outputs_ && !joinable)) return;
   step_ = divide_up(divide_up(total, kMostPieces), block) * block;
