@@ -24,6 +24,11 @@ TEST(MakeDevice, KnowsItsNames) {
   EXPECT_THROW(make_device(""), UsageError);
 }
 
+// Whatever this processor has.
+TEST(CpuDevice, NamesWhatTheLibraryComputesWith) {
+  EXPECT_EQ(make_device("cpu")->name().find(", isa "), std::string::npos) << make_device("cpu")->name();
+}
+
 TEST(CpuDevice, CountsAlignedMemory) {
   const auto device = make_device("cpu");
   void* small = device->allocate(10);

@@ -335,6 +335,10 @@ std::string isa_name() {
       return "avx512_core_vnni";
     case dnnl::cpu_isa::avx512_core_bf16:
       return "avx512_core_bf16";
+    case dnnl::cpu_isa::avx512_core_amx:
+      return "avx512_core_amx";
+    case dnnl::cpu_isa::avx2_vnni:
+      return "avx2_vnni";
     default:
       return "isa " + std::to_string(static_cast<int>(dnnl::get_effective_cpu_isa()));
   }
