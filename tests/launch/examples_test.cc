@@ -121,6 +121,27 @@ TEST_F(OwnDataset, ADamagedFileIsTheCauseThatIsNamed) {
   EXPECT_THAT(result.err, Not(HasSubstr("made different calls"))) << "the other is told why";
 }
 
+TEST(Examples, AProgramStartsItsWorkersOrSaysWhatIsMissing) {
+  RunOptions options = limited_to(std::chrono::seconds(60));
+  options.environment["PATH"] = program("").substr(0, program("").size() - 1) + ":/usr/bin:/bin";
+  const RunResult spawned = run({example("lesson_ddp")}, options);
+  EXPECT_EQ(spawned.exit_code, 0) << spawned.err;
+  EXPECT_THAT(spawned.out, HasSubstr("basic: weights agree\n"));
+  // As one of three workers it starts no others.
+  const RunResult launched =
+      run({program("dtrain-launch"), "--nproc_per_node=3", example("lesson_ddp")}, options);
+  EXPECT_EQ(launched.exit_code, 0) << launched.err;
+  EXPECT_THAT(launched.out, HasSubstr("basic: weights agree\n"));
+  options.environment["PATH"] = "/nonexistent";
+  const RunResult missing = run({example("lesson_ddp")}, options);
+  if (missing.exit_code == 0)
+    GTEST_SKIP() << "the rest is checked; dtrain-launch is installed on this machine";
+  EXPECT_EQ(missing.exit_code, 2);
+  EXPECT_THAT(missing.err,
+              HasSubstr("spawn_workers: expected dtrain-launch in PATH (No such file or directory) or at "));
+  EXPECT_THAT(missing.err, HasSubstr("or start this program with dtrain-launch --nproc_per_node=2"));
+}
+
 TEST(Examples, AnyProgramIsAWorker) {
   TempDir folder;
   std::vector<std::string> line{program("dtrain-launch"), "--nproc_per_node=2", "sh",
