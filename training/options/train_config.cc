@@ -126,6 +126,8 @@ TrainConfig make_train_config(const Options& options, std::string_view model, st
   if (options.has("freeze")) config.freeze = read_patterns(options);
   config.epochs = config.max_steps ? kNoLimit : kEpochs;
   options.read("epochs", config.epochs);
+  if (config.swa_from && *config.swa_from >= config.epochs)
+    options.refuse("swa-from", fmt::format("less than the {} epochs of the run", config.epochs));
   read_parallelism(options, world_size, config);
   config.batch = make_batch(options, shares_of(config, world_size), passes_of(config));
   check_batch(config);
