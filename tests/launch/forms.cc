@@ -13,8 +13,11 @@ constexpr int kMicroBatches = 4;
 
 class Forms {
  public:
-  Forms(const std::string& model, int workers)
-      : model_(model), workers_(workers), even_((workers & (workers - 1)) == 0) {}
+  Forms(const std::string& model, int workers, bool over_nccl)
+      : model_(model),
+        workers_(workers),
+        even_((workers & (workers - 1)) == 0),
+        one_order_(!over_nccl || workers == 2) {}
 
   std::vector<Form> all() {
     whole_networks();
@@ -78,7 +81,7 @@ class Forms {
                         {Kind::one, parts}});
     }
     if (workers_ > 1) {
-      forms_.push_back({"parameter server", workers_, {}, {"--servers=1"}, workers(), true, one()});
+      forms_.push_back({"parameter server", workers_, {}, {"--servers=1"}, workers(), one_order_, one()});
     }
   }
 
@@ -125,7 +128,7 @@ class Forms {
 
   void devices() {
     const std::string list = device_list();
-    const bool exact_replicas = even_ && !has_batch_norm() && !has_masks();
+    const bool exact_replicas = even_ && one_order_ && !has_batch_norm() && !has_masks();
     forms_.push_back({"replicas on devices", 1, {"--devices", list}, {}, workers(), exact_replicas, one()});
     if (has_blocks()) {
       forms_.push_back({"replicas on devices x recomputation",
@@ -411,11 +414,14 @@ class Forms {
   std::string model_;
   int workers_;
   bool even_;
+  bool one_order_;  ///< whether gradients of workers are added as servers and replicas add them
   std::vector<Form> forms_;
 };
 
 }  // namespace
 
-std::vector<Form> forms_of(const std::string& model, int workers) { return Forms(model, workers).all(); }
+std::vector<Form> forms_of(const std::string& model, int workers, bool over_nccl) {
+  return Forms(model, workers, over_nccl).all();
+}
 
 }  // namespace dtrain::test

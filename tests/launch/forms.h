@@ -26,7 +26,8 @@ struct Form {
 };
 
 /// The forms, and pairs of them, that `model` can be trained in with W workers (or devices), those with one
-/// process on several devices included.
-std::vector<Form> forms_of(const std::string& model, int workers);
+/// process on several devices included. Over NCCL, gradients of more than two workers are added in an order
+/// of its own, which servers and replicas do not share.
+std::vector<Form> forms_of(const std::string& model, int workers, bool over_nccl);
 
 }  // namespace dtrain::test

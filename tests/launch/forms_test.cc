@@ -55,7 +55,7 @@ class Table {
   /// Those whose form's name has `part` in it; how many.
   int rows(int workers, const std::string& part) {
     int count = 0;
-    for (const Form& form : forms_of(model_, workers)) {
+    for (const Form& form : forms_of(model_, workers, over_ == "gpus")) {
       if (form.name.find(part) == std::string::npos) continue;
       row(form, workers);
       ++count;
