@@ -44,9 +44,9 @@ class WeightAverage {
   /// Takes the weights as they are into the mean: average ← average + (weights - average) / (count() + 1).
   /// Changes no moving average.
   void add();
-  /// Of how many weights this is the mean, for a checkpoint.
+  /// Of how many weights this is the mean, for a checkpoint; 0 of a moving average.
   std::int64_t count() const noexcept { return count_; }
-  void set_count(std::int64_t count) noexcept { count_ = count; }
+  void set_count(std::int64_t count) noexcept { count_ = options_.decay ? 0 : count; }
   /// Exchanges the weights' values and their averages', where there are any yet: between the two calls
   /// nothing else may change either.
   void swap();

@@ -17,8 +17,8 @@ bool has_avx2() noexcept;
 bool has_avx512() noexcept;
 /// And its dot product of bfloat16 pairs.
 bool has_avx512_bf16() noexcept;
-/// And this takes no longer than a product of floats. Intel's take twice as long, so that with conversions
-/// pairs take longer than floats do.
+/// And pairs pay. On Intel's processors attention and convolutions took longer by them than by floats, or by
+/// oneDNN (docs/decisions/062-threads-of-a-worker.md).
 bool has_fast_bf16_pairs() noexcept;
 /// A matrix unit for bfloat16.
 bool has_amx_bf16() noexcept;

@@ -46,6 +46,9 @@ TEST(WeightAverage, WithoutADecayIsTheMeanOfWhatWasAdded) {
   weight.fill(8);
   resumed.add();
   EXPECT_THAT(values(resumed.named_state()[0].second), ElementsAre(5));
+  WeightAverage moving({{"w", weight}}, {.decay = 0.5});
+  moving.set_count(4);
+  EXPECT_EQ(moving.count(), 0) << "a mean that resumes from it begins anew";
 }
 
 TEST(WeightAverage, SwappedTwiceNothingHasChanged) {
