@@ -19,7 +19,8 @@ class BatchTensors {
   /// `tensors` has one tensor for each of `fields`, in order, each with the samples as its first dimension.
   BatchTensors(std::span<const Field> fields, std::vector<Tensor> tensors);
 
-  /// [B, …the field's shape], of the field's dtype. Throws UsageError with the names there are when `field`
+  /// [B, …the field's shape], the rows of the longest sample where samples have lengths of their own, of the
+  /// field's dtype. Throws UsageError with the names there are when `field`
   /// is none of them.
   const Tensor& operator[](std::string_view field) const;
   bool contains(std::string_view field) const noexcept;

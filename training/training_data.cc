@@ -103,6 +103,7 @@ TrainingData::TrainingData(const TrainConfig& config, const Task& task, DataShar
   loading_ = {.batch_size = pass_size_,
               .threads = config.loader_threads,
               .bytes = device->type() != DeviceType::cpu,
+              .pad_to_most = config.graphs == GraphUse::on,
               .seed = config.seed,
               .torch_workers = config.like_torchvision,
               .spans = spans};
@@ -191,7 +192,10 @@ std::int64_t TrainingData::smallest_pass(std::int64_t shares, std::int64_t accum
 }
 
 std::optional<int> TrainingData::shape_at(std::int64_t position) const noexcept {
-  return sampler_->samples_at(position) == global_batch_ ? std::optional(shapes_) : std::nullopt;
+  const bool vary = !loading_.pad_to_most &&
+                    std::ranges::any_of(read_from_->fields(),
+                                        [](const Field& field) { return !field.length_field.empty(); });
+  return sampler_->samples_at(position) == global_batch_ && !vary ? std::optional(shapes_) : std::nullopt;
 }
 
 }  // namespace dtrain

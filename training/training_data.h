@@ -48,7 +48,7 @@ class TrainingData {
   /// Samples of the smallest pass of an epoch, of any rank; the same on all of them.
   std::int64_t smallest_pass() const noexcept { return smallest_pass_; }
   /// How many other shapes the epochs that were started before had, where the step at `position` has as many
-  /// samples as most; else nothing. Shapes are the same on all ranks.
+  /// samples as most and these have no lengths of their own; else nothing. Shapes are the same on all ranks.
   std::optional<int> shape_at(std::int64_t position) const noexcept;
 
  private:

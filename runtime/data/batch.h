@@ -24,9 +24,9 @@ class Batch {
   Batch(std::shared_ptr<const std::vector<Field>> fields, std::vector<View> views)
       : fields_(std::move(fields)), views_(std::move(views)) {}
 
-  /// The samples' values of one field: [B, …the field's shape], dense, row-major or channels-last as the
-  /// loader was told. Valid as long as the batch. Throws UsageError with the fields there are when `field` is
-  /// none of them.
+  /// The samples' values of one field: [B, …the field's shape], the rows of the longest sample where samples
+  /// have lengths of their own, dense, row-major or channels-last as the loader was told. Valid as long as
+  /// the batch. Throws UsageError with the fields there are when `field` is none of them.
   const View& operator[](std::string_view field) const;
 
   /// What a sample is made of; empty for a default-constructed batch.

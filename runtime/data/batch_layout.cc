@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 
 #include "runtime/base/error.h"
+#include "runtime/data/padding.h"
 
 namespace dtrain {
 namespace {
@@ -83,13 +85,13 @@ std::optional<Stray> find_stray(const Field& field, const std::byte* elements, s
 }  // namespace
 
 BatchLayout::BatchLayout(const Source& source, std::int64_t batch_size,
-                         const std::vector<std::string>& channels_last, bool bytes) {
+                         const std::vector<std::string>& channels_last, bool bytes, bool all_rows) {
   check_fields(source);
   const auto fields = source.fields();
   fields_ = std::make_shared<const std::vector<Field>>(fields.begin(), fields.end());
   for (const std::string& name : channels_last) {
     const Field* const field = find_field(*fields_, name);
-    if (field != nullptr && field->shape.rank() == kImageRank) continue;
+    if (field != nullptr && field->shape.rank() == kImageRank && field->length_field.empty()) continue;
     throw UsageError(
         fmt::format("loader: expected a field of shape [C, H, W] to lie channels-last, got \"{}\"; {} has {}",
                     name, source.name(), describe(*fields_)));
@@ -97,7 +99,9 @@ BatchLayout::BatchLayout(const Source& source, std::int64_t batch_size,
   const Bytes size(source, batch_size);
   for (std::size_t i = 0; i < fields_->size(); ++i) {
     const Field& field = (*fields_)[i];
-    const DType dtype = bytes && source.has_bytes(i) ? DType::u8 : field.dtype;
+    const bool has_lengths = !field.length_field.empty();
+    const DType dtype = bytes && !has_lengths && source.has_bytes(i) ? DType::u8 : field.dtype;
+    cuts_ = cuts_ || (has_lengths && !all_rows);
     if (dtype != field.dtype && field.dtype != DType::f32) {
       throw UsageError(fmt::format("{}: field {}: expected float32 values that bytes stand for, got {}",
                                    source.name(), i, field.to_string()));
@@ -109,7 +113,8 @@ BatchLayout::BatchLayout(const Source& source, std::int64_t batch_size,
     places_.push_back({indices_offset_, size.of(field, dtype, 1), dtype, sample_strides(field, by_pixel)});
     indices_offset_ = size.checked(indices_offset_ + aligned(size.of(field, dtype, batch_size)));
   }
-  bytes_ = indices_offset_ + size.of_indices();
+  rows_offset_ = indices_offset_ + size.of_indices();
+  bytes_ = rows_offset_ + (cuts_ ? places_.size() * sizeof(std::int64_t) : 0);
 }
 
 std::vector<View> BatchLayout::first_sample(std::byte* piece) const {
@@ -127,9 +132,31 @@ void BatchLayout::next(std::span<View> sample) const noexcept {
     sample[i].data = sample[i].as<std::byte>() + places_[i].sample_bytes;
 }
 
+// Each sample moves to the front, over what was padding of those before it.
+void BatchLayout::cut_padding(std::byte* piece, std::int64_t count) const {
+  if (!cuts_) return;
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const Field& field = (*fields_)[i];
+    if (field.length_field.empty()) continue;
+    std::int64_t longest = 1;
+    std::vector<View> sample = first_sample(piece);
+    for (std::int64_t k = 0; k < count; ++k, next(sample))
+      longest = std::max(longest, length_of(field, *fields_, sample));
+    rows(piece)[i] = longest;
+    const std::size_t whole = places_[i].sample_bytes;
+    const std::size_t kept =
+        whole / static_cast<std::size_t>(field.shape[0]) * static_cast<std::size_t>(longest);
+    std::byte* const first = piece + places_[i].offset;
+    for (std::size_t k = 1; k < static_cast<std::size_t>(count); ++k)
+      std::memmove(first + k * kept, first + k * whole, kept);
+  }
+}
+
 Batch BatchLayout::batch(std::shared_ptr<std::byte> piece, std::int64_t count) const {
   std::vector<View> views = first_sample(piece.get());
-  for (View& view : views) {
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    View& view = views[i];
+    if (cuts_ && !(*fields_)[i].length_field.empty()) view.shape[0] = rows(piece.get())[i];
     const Dims sample = view.shape, strides = view.strides;
     view.shape = {count};
     view.strides = {sample.product()};

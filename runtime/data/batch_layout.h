@@ -12,11 +12,12 @@ namespace dtrain {
 class BatchLayout {
  public:
   /// `channels_last` names image fields ([C, H, W]) that are to lie pixel by pixel; with `bytes`, fields that
-  /// can are carried as bytes (Source::has_bytes). Throws UsageError for fields that are not well-formed
+  /// can are carried as bytes (Source::has_bytes). With `all_rows`, samples that have lengths of their own
+  /// are padded to the most rows there may be. Throws UsageError for fields that are not well-formed
   /// (check_fields), for a name that is no image field, for bytes that stand for something else than f32, and
   /// when the batch is too large to be addressed.
   BatchLayout(const Source& source, std::int64_t batch_size, const std::vector<std::string>& channels_last,
-              bool bytes = false);
+              bool bytes = false, bool all_rows = false);
 
   /// Of a full batch.
   std::size_t bytes() const noexcept { return bytes_; }
@@ -27,6 +28,10 @@ class BatchLayout {
   /// Views of the first sample in `piece`, one a field; next() moves them on to the next sample.
   std::vector<View> first_sample(std::byte* piece) const;
   void next(std::span<View> sample) const noexcept;
+  /// Cuts fields whose samples have lengths of their own to the rows of the longest of the first `count`
+  /// samples of `piece`, unless the layout is to keep all rows. Once, after check_values() and before
+  /// batch().
+  void cut_padding(std::byte* piece, std::int64_t count) const;
   /// The first `count` samples of `piece` as a batch, which owns the piece.
   Batch batch(std::shared_ptr<std::byte> piece, std::int64_t count) const;
 
@@ -38,6 +43,11 @@ class BatchLayout {
   void check_values(const Source& source, std::byte* piece, std::span<const std::int64_t> indices) const;
 
  private:
+  /// Of each field with lengths, behind the indices: the rows that a batch has.
+  std::int64_t* rows(std::byte* piece) const noexcept {
+    return reinterpret_cast<std::int64_t*>(piece + rows_offset_);
+  }
+
   struct Place {
     std::size_t offset = 0;        ///< of the first sample, in bytes
     std::size_t sample_bytes = 0;  ///< from one sample to the next
@@ -47,7 +57,8 @@ class BatchLayout {
 
   std::shared_ptr<const std::vector<Field>> fields_;
   std::vector<Place> places_;  ///< one a field
-  std::size_t indices_offset_ = 0, bytes_ = 0;
+  std::size_t indices_offset_ = 0, rows_offset_ = 0, bytes_ = 0;
+  bool cuts_ = false;  ///< some samples have lengths, and batches are as long as their longest
 };
 
 }  // namespace dtrain

@@ -40,7 +40,7 @@ Loader::Loader(std::shared_ptr<const Source> source, std::shared_ptr<Device> dev
                const LoaderOptions& options)
     : source_(std::move(source)),
       options_(checked(options, source_, device)),
-      layout_(*source_, options_.batch_size, options_.channels_last, options_.bytes),
+      layout_(*source_, options_.batch_size, options_.channels_last, options_.bytes, options_.pad_to_most),
       pool_(std::make_shared<BufferPool>(std::move(device), layout_.bytes())),
       window_(static_cast<std::size_t>(options.prefetch)) {
   start_threads();
@@ -263,6 +263,7 @@ void Loader::read(const Job& job, bool interruptible) const {
     layout_.next(sample);
   }
   layout_.check_values(*source_, job.memory.get(), mine);
+  layout_.cut_padding(job.memory.get(), static_cast<std::int64_t>(mine.size()));
   std::copy(mine.begin(), mine.end(), layout_.indices(job.memory.get()));
 }
 

@@ -28,7 +28,10 @@ struct LoaderOptions {
   int prefetch = 2;        ///< batches read ahead of the one in use; ≥ 1; without threads it has no meaning
   bool drop_last = false;  ///< leave out the last batch of an order when it is not full
   std::vector<std::string> channels_last = {};  ///< fields of shape [C, H, W] that are to lie pixel by pixel
-  bool bytes = false;      ///< fields that have bytes (Source::has_bytes) come as u8; to_tensors divides
+  bool bytes = false;  ///< fields that have bytes (Source::has_bytes) come as u8; to_tensors divides
+  /// Samples that have lengths of their own (Field::length_field) are padded to the most rows there may be,
+  /// not to their batch's longest one: all batches then have one shape.
+  bool pad_to_most = false;
   std::uint64_t seed = 0;  ///< of the generators that sources read with
   /// Sources read with the numbers of PyTorch's DataLoader of so many workers instead (TorchDraws). A batch
   /// then waits for the one before it of the same worker, and those before the first are read and dropped.

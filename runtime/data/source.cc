@@ -3,11 +3,30 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "runtime/base/error.h"
+#include "runtime/data/padding.h"
 
 namespace dtrain {
 namespace {
+
+bool is_length(const Field* field) {
+  return field != nullptr && field->dtype == DType::i64 && field->shape.rank() == 0;
+}
+
+std::string complaint_of_length(const Field& field, std::span<const Field> all) {
+  if (field.length_field.empty()) return "";
+  if (field.shape.rank() == 0) return "a first extent where samples have lengths, got a single value";
+  if (!is_length(find_field(all, field.length_field)))
+    return fmt::format("a field {} (int64 []) for its length, got {}", field.length_field, describe(all));
+  const bool whole = is_floating(field.dtype) || std::trunc(field.padding_value) == field.padding_value;
+  const double least = field.has_none ? -1 : 0;
+  const bool known = field.values == 0 || (field.padding_value >= least &&
+                                           field.padding_value < static_cast<double>(field.values));
+  if (whole && known) return "";
+  return fmt::format("a padding value among its values, got {}", field.padding_value);
+}
 
 std::string complaint(const Field& field, std::span<const Field> before) {
   if (field.name.empty()) return "a name, got an empty one";
@@ -76,7 +95,8 @@ void check_fields(const Source& source) {
   if (fields.empty())
     throw UsageError(fmt::format("{}: expected samples of at least one field, got none", source.name()));
   for (std::size_t i = 0; i < fields.size(); ++i) {
-    const std::string wrong = complaint(fields[i], fields.first(i));
+    std::string wrong = complaint(fields[i], fields.first(i));
+    if (wrong.empty()) wrong = complaint_of_length(fields[i], fields);
     if (wrong.empty()) continue;
     throw UsageError(fmt::format("{}: field {} ({}): expected {}", source.name(), i, fields[i].name, wrong));
   }
@@ -86,6 +106,7 @@ void read_sample(const Source& source, std::int64_t index, std::span<const View>
                  KeyedGenerator& generator) {
   try {
     source.read(index, outputs, generator);
+    pad_sample(source.fields(), outputs);
   } catch (const DataError& error) {
     throw placed(error, source, index);
   } catch (const SystemError& error) {

@@ -34,6 +34,11 @@ struct Field {
   std::vector<float> fill = {};
   /// Whether integers may also be -1, none of the values: a pixel without a class, say. Losses ignore it.
   bool has_none = false;
+  /// Samples have lengths of their own, as sentences do: each has shape[0] rows at most, and the field of
+  /// this name, int64 [], says how many. read() need not write the others: they become `padding_value`. A
+  /// batch has as many rows as its longest sample, at least one. Empty: all samples have shape[0] rows.
+  std::string length_field = {};
+  double padding_value = 0;
 
   bool operator==(const Field&) const = default;
   /// "image float32 [3, 224, 224]"
@@ -133,12 +138,13 @@ const Field* find_field(std::span<const Field> fields, std::string_view name) no
 std::string describe(std::span<const Field> fields);
 
 /// Throws UsageError, naming source and field, unless there is at least one field, names are unique and not
-/// empty, extents are at least 1, a batch of it fits a tensor's rank, `values` is 0 or bounds integers, and
-/// there are as many `columns` as elements, or none.
+/// empty, extents are at least 1, a batch of it fits a tensor's rank, `values` is 0 or bounds integers, there
+/// are as many `columns` as elements, or none, and `length_field` names an int64 [] of the same sample.
 void check_fields(const Source& source);
 
 /// source.read() for the loader: what reading a sample throws keeps its type (Error where it is none of
-/// ours), and its message gets source and index in front.
+/// ours), and its message gets source and index in front. Rows beyond a sample's own length are padded; a
+/// length outside [0, shape[0]] is a DataError.
 void read_sample(const Source& source, std::int64_t index, std::span<const View> outputs,
                  KeyedGenerator& generator);
 

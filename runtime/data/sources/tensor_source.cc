@@ -27,7 +27,9 @@ TensorSource::TensorSource(std::string name, std::vector<TensorField> tensors)
                        .value_names = tensor.value_names,
                        .mean = tensor.mean,
                        .deviation = tensor.deviation,
-                       .fill = tensor.fill});
+                       .fill = tensor.fill,
+                       .length_field = tensor.length_field,
+                       .padding_value = tensor.padding_value});
   }
   check_fields(*this);
 }

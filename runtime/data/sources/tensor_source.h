@@ -19,6 +19,8 @@ struct TensorField {
   std::vector<std::string> value_names = {};     ///< as Field::value_names
   std::vector<float> mean = {}, deviation = {};  ///< as Field's
   std::vector<float> fill = {};                  ///< as Field's
+  std::string length_field = {};                 ///< as Field's: the first rows count
+  double padding_value = 0;                      ///< as Field's
 };
 
 /// N samples made of tensors' rows. It takes views and not tensors, so that anything in host memory will do:

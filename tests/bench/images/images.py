@@ -120,4 +120,5 @@ def compare(options, paths):
                          f"({ratios[0]:.2f} to {ratios[-1]:.2f})"))
 
 
-main()
+if __name__ == "__main__":
+    main()

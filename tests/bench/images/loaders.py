@@ -1,12 +1,12 @@
 """Pictures a second of one core, in CPU time, from tar shards to batches of normalised crops: dtrain beside webdataset with
 torchvision's transforms and NVIDIA DALI's CPU operators, in turns; medians, spread and ratios.
 
-usage: loaders.py DTRAIN BENCH_IMAGES FOLDER [--most N] [--rounds N]
+usage: loaders.py DTRAIN BENCH_IMAGES FOLDER [--most N] [--rounds N] [--photographs]
        (with pillow and torchvision, and what there is of webdataset and nvidia-dali-cuda130)
 
-The JPEGs of FOLDER are packed into shards first, which all sides read, from the page cache, in batches of 32 in a random
-order. Each side is a process of its own, held on one core; what all of its threads take counts. Sides whose package is
-missing are named and left out.
+The JPEGs of FOLDER, or with --photographs pieces of its large ones as images.py makes them, are packed into shards first,
+which all sides read, from the page cache, in batches of 32 in a random order. Each side is a process of its own, held on
+one core; what all of its threads take counts. Sides whose package is missing are named and left out.
 """
 import argparse, importlib.util, os, pathlib, statistics, subprocess, sys, tempfile, time
 
@@ -118,9 +118,14 @@ class Rates:
         self.process.wait()
 
 
-def packed(dtrain, folder, most, scratch):
-    """The shards of at most `most` of the folder's JPEGs, and how many pictures they hold."""
+def packed(dtrain, folder, most, scratch, photographs):
+    """The shards of at most `most` of the folder's JPEGs, or of photographs cut from them, and how many pictures they hold."""
     paths = sorted(p for p in folder.rglob("*.jp*g") if p.read_bytes()[:2] == b"\xff\xd8")
+    if photographs:
+        from images import write_photographs
+
+        (scratch / "photographs").mkdir()
+        paths = write_photographs(paths, most, scratch / "photographs")
     paths = paths[:: max(1, len(paths) // most)][:most]
     if not paths:
         raise SystemExit(f"loaders.py: {folder}: expected JPEGs (*.jpg, *.jpeg) below it, found none")
@@ -154,11 +159,12 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--most", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--photographs", action="store_true")
     options = parser.parse_args()
     core = min(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as text:
         scratch = pathlib.Path(text)
-        shards, samples = packed(options.dtrain, options.folder, options.most, scratch)
+        shards, samples = packed(options.dtrain, options.folder, options.most, scratch, options.photographs)
         pattern = f"{scratch}/s-*.tar"
         print(f"{samples} JPEGs in {len(shards)} shards; {options.rounds} rounds in turns; load {os.getloadavg()[0]:.1f}")
         own = [options.program, f"shards:{pattern},test={pattern}"]

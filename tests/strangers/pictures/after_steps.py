@@ -160,7 +160,8 @@ def main():
     parser.add_argument("--single", type=lambda text: [int(part) for part in text.split(",")], default=[20, 21, 100])
     parser.add_argument("--size", type=int, default=64)
     options = parser.parse_args()
-    options.epochs = 1000
+    options.epochs = options.decay_every = 1000
+    options.lr = LR
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
         data = pathlib.Path(scratch)

@@ -1,9 +1,11 @@
 """ResNet-18 fine-tuned on a folder of pictures by dtrain and by torchvision's recipe in PyTorch, from the same weights.
 
 usage: fine_tune.py DTRAIN FOLDER [--weights FILE | --garments FILE] [--seeds N] [--first-seed N] [--epochs N]
-       [--decay-every N] [--size N] [--small] [--control]
+       [--folds N] [--first-fold N] [--lr X] [--decay-every N] [--size N] [--small]
+       [--control]
 
-FOLDER has a folder for each class (Debian's tuxpaint-stamps-default: 16). One of five pictures of a class is tested on.
+FOLDER has a folder for each class (Debian's tuxpaint-stamps-default: 16). One of five pictures of a class is tested on;
+with --folds 5 each seed trains five times, and is tested on each of the pictures once (--first-fold: where to begin).
 Without --weights (safetensors of torchvision's resnet18) they are random ones for 1000 classes, seeded alike; with
 --garments they are trained before on Fashion-MNIST's pictures of FILE (t10k-images-idx3-ubyte.gz, its labels beside
 it). Both replace the head, and see the same batches (--like-torchvision 1). --decay-every: epochs after which the
@@ -13,7 +15,7 @@ memory, which rounds otherwise: how far it is from itself. --small: pictures are
 on them, so that many seeds take little time.
 What a run learned is also evaluated by PyTorch, from dtrain's checkpoint: the same number of pictures must be right.
 """
-import argparse, gzip, json, pathlib, subprocess, tempfile
+import argparse, gzip, itertools, json, pathlib, subprocess, tempfile
 
 import numpy
 import torch
@@ -27,12 +29,12 @@ from torchvision.models import resnet18
 BATCH, LR, MOMENTUM, DECAY = 32, 0.02, 0.9, 1e-4
 
 
-def split(folder, target, small=None):
-    """Links, or pictures whose shorter side is `small`: train and test, each with all classes."""
+def split(folder, target, small=None, fold=1):
+    """Links, or pictures whose shorter side is `small`: train and test (one of five), each with all classes."""
     for kind in sorted(p for p in folder.iterdir() if p.is_dir()):
         files = sorted(p for p in kind.rglob("*") if p.suffix.lower() in (".png", ".jpg", ".jpeg", ".webp"))
         for i, file in enumerate(files):
-            link = target / ("test" if i % 5 == 1 else "train") / kind.name / f"{i:05}{file.suffix.lower()}"
+            link = target / ("test" if i % 5 == fold else "train") / kind.name / f"{i:05}{file.suffix.lower()}"
             link.parent.mkdir(parents=True, exist_ok=True)
             if small is None:
                 link.symlink_to(file.resolve())
@@ -63,7 +65,7 @@ def dtrain_command(options, data, weights, seed, run):
     return [options.dtrain, "train", "--model", "resnet18-imagenet", "--dataset",
             f"folder:{data / 'train'},test={data / 'test'},size={options.size},resize={options.size * 8 // 7}",
             "--init-from", weights, "--init-partial", "--augment", "imagenet", "--like-torchvision", "1",
-            "--seed", str(seed), "--epochs", str(options.epochs), "--global-batch-size", str(BATCH), "--lr", str(LR),
+            "--seed", str(seed), "--epochs", str(options.epochs), "--global-batch-size", str(BATCH), "--lr", str(options.lr),
             "--momentum", str(MOMENTUM), "--weight-decay", str(DECAY), "--run-dir", run, "--threads", "1", "--log-every", "1",
             *(["--lr-schedule", "step", "--lr-decay-at", ",".join(map(str, decays(options)))] if decays(options) else [])]
 
@@ -87,7 +89,7 @@ def by_pytorch(options, data, weights, seed, layout=torch.contiguous_format):
     network = resnet18(num_classes=len(train.classes))
     network.load_state_dict({name: t for name, t in load_file(weights).items() if not name.startswith("fc.")}, strict=False)
     network.to(memory_format=layout)
-    optimizer = torch.optim.SGD(network.parameters(), lr=LR, momentum=MOMENTUM, weight_decay=DECAY)
+    optimizer = torch.optim.SGD(network.parameters(), lr=options.lr, momentum=MOMENTUM, weight_decay=DECAY)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, options.decay_every, 0.1)
     sampler, losses = DistributedSampler(train, num_replicas=1, rank=0, seed=seed), []
     loader = DataLoader(train, BATCH, sampler=sampler, num_workers=1)
@@ -128,7 +130,10 @@ def main():
     parser.add_argument("--garments", type=pathlib.Path, default=None)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--folds", type=int, default=1)
+    parser.add_argument("--first-fold", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--lr", type=float, default=LR)
     parser.add_argument("--decay-every", type=int, default=1000)
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--small", action="store_true")
@@ -137,11 +142,14 @@ def main():
     torch.set_num_threads(1)
     accuracies = {"dtrain": [], "PyTorch": []}
     with tempfile.TemporaryDirectory() as scratch:
-        data = pathlib.Path(scratch)
-        split(options.folder, data, options.size * 5 // 4 if options.small else None)
+        shared = pathlib.Path(scratch)
         if options.garments is not None:
-            options.weights = trained_on_garments(options, data)
-        for seed in range(options.first_seed, options.first_seed + options.seeds):
+            options.weights = trained_on_garments(options, shared)
+        folds = [(options.first_fold + i) % 5 for i in range(options.folds)]
+        for fold in folds:
+            split(options.folder, shared / f"fold-{fold}", options.size * 5 // 4 if options.small else None, fold)
+        for seed, fold in itertools.product(range(options.first_seed, options.first_seed + options.seeds), folds):
+            data = shared / f"fold-{fold}"
             weights = options.weights or str(data / f"random-{seed}.safetensors")
             if options.weights is None:
                 torch.manual_seed(1000 + seed)
@@ -154,7 +162,7 @@ def main():
                 control = by_pytorch(options, data, weights, seed, torch.channels_last)[0]
                 accuracies.setdefault("PyTorch on channels-last memory", []).append(control)
             first = [f"{a:.6f} {b:.6f}" for a, b in zip(our_losses[:3], their_losses[:3])]
-            print(f"seed {seed}: dtrain {ours:.4f} (its network in PyTorch {again:.4f}), PyTorch {theirs:.4f}; "
+            print(f"seed {seed}, fold {fold}: dtrain {ours:.4f} (its network in PyTorch {again:.4f}), PyTorch {theirs:.4f}; "
                   f"losses of the first steps {', '.join(first)}; last {our_losses[-1]:.4f} {their_losses[-1]:.4f}", flush=True)
     differences = torch.tensor(accuracies["dtrain"]) - torch.tensor(accuracies["PyTorch"])
     error = differences.std().item() / len(differences) ** 0.5 if len(differences) > 1 else 0.0

@@ -4,13 +4,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <numeric>
 #include <random>
 
 #include "runtime/base/error.h"
 #include "runtime/base/random.h"
+#include "tests/support/message_of.h"
 #include "tests/unit/data/fake_device.h"
 
 namespace dtrain {
@@ -179,6 +182,92 @@ TEST(Loader, LaysChannelsOutAsAsked) {
       ASSERT_NO_FATAL_FAILURE(expect_batch(*batch, order, 4));
     }
   }
+}
+
+// Sample i has i % 7 rows of two numbers i, and as many tags; what read() leaves out holds garbage.
+class UnevenSource final : public Source {
+ public:
+  explicit UnevenSource(std::int64_t too_long = -1) : too_long_(too_long) {}
+  std::string name() const override { return "uneven"; }
+  std::int64_t size() const noexcept override { return 20; }
+  std::span<const Field> fields() const noexcept override { return fields_; }
+  void read(std::int64_t index, std::span<const View> outputs, KeyedGenerator&) const override {
+    const std::int64_t length = index == too_long_ ? 9 : index % 7;
+    std::memset(outputs[0].data, 0x7f, 8 * 2 * sizeof(float));
+    std::memset(outputs[2].data, 0x7f, 8);
+    std::fill_n(outputs[0].as<float>(), std::min<std::int64_t>(2 * length, 16), static_cast<float>(index));
+    *outputs[1].as<std::int64_t>() = length;
+    std::fill_n(outputs[2].as<std::uint8_t>(), std::min<std::int64_t>(length, 8), 1);
+  }
+
+  std::vector<Field> fields_{{.name = "x", .shape = {8, 2}, .length_field = "length", .padding_value = -0.5},
+                             {.name = "length", .dtype = DType::i64, .shape = {}},
+                             {.name = "tags",
+                              .dtype = DType::u8,
+                              .shape = {8},
+                              .values = 5,
+                              .length_field = "length",
+                              .padding_value = 4}};
+
+ private:
+  std::int64_t too_long_;
+};
+
+void expect_padded(const Batch& batch, std::int64_t rows) {
+  const View &x = batch["x"], &tags = batch["tags"];
+  ASSERT_EQ(x.shape, (Dims{batch.size(), rows, 2}));
+  ASSERT_EQ(tags.shape, (Dims{batch.size(), rows}));
+  ASSERT_TRUE(x.is_contiguous());
+  for (std::int64_t i = 0; i < batch.size(); ++i) {
+    const std::int64_t index = batch.indices[static_cast<std::size_t>(i)];
+    ASSERT_EQ(batch["length"].as<std::int64_t>()[i], index % 7);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const bool own = row < index % 7;
+      for (int k = 0; k < 2; ++k)
+        ASSERT_EQ(x.as<float>()[(i * rows + row) * 2 + k], own ? static_cast<float>(index) : -0.5F) << index;
+      ASSERT_EQ(tags.as<std::uint8_t>()[i * rows + row], own ? 1 : 4) << index;
+    }
+  }
+}
+
+TEST(Loader, PadsSamplesToTheLongestOfTheirBatch) {
+  const auto device = std::make_shared<test::PinnedOnlyDevice>();
+  for (const int threads : {0, 3}) {
+    for (const bool most : {false, true}) {
+      Loader loader(std::make_shared<UnevenSource>(), device,
+                    {.batch_size = 3, .threads = threads, .pad_to_most = most});
+      for (int epoch = 0; epoch < 2; ++epoch) {  // the second in memory that was used before
+        loader.start({1, 0, 2, 7, 14, 0, 6, 3, 5, 13}, epoch);
+        for (const std::int64_t longest : {2, 1, 6, 6}) {
+          const auto batch = loader.next(Deadline::after(20s));
+          ASSERT_TRUE(batch.has_value());
+          expect_padded(*batch, most ? 8 : longest);
+        }
+      }
+    }
+  }
+}
+
+TEST(Loader, RefusesLengthsThatSamplesCannotHave) {
+  const auto device = std::make_shared<test::PinnedOnlyDevice>();
+  Loader loader(std::make_shared<UnevenSource>(4), device, {.batch_size = 2});
+  loader.start({3, 4}, 0);
+  EXPECT_THAT(
+      test::message_of([&] { loader.next(Deadline::after(20s)); }),
+      HasSubstr("uneven: sample 4: expected field length from 0 to 8, the most rows of field x, got 9"));
+  const auto refused = [&](auto change, const std::string& why) {
+    const auto source = std::make_shared<UnevenSource>();
+    change(source->fields_);
+    EXPECT_THAT(test::message_of([&] { Loader(source, device, {}); }), HasSubstr(why));
+  };
+  refused([](auto& fields) { fields[0].length_field = "size"; },
+          "expected a field size (int64 []) for its length");
+  refused([](auto& fields) { fields[1].dtype = DType::i32; }, "expected a field length (int64 [])");
+  refused([](auto& fields) { fields[1].length_field = "length"; }, "expected a first extent");
+  refused([](auto& fields) { fields[2].padding_value = 5; },
+          "expected a padding value among its values, got 5");
+  refused([](auto& fields) { fields[2].padding_value = 0.5; },
+          "expected a padding value among its values, got 0.5");
 }
 
 TEST(Loader, TakesNoMemoryInSteadyState) {
