@@ -28,7 +28,8 @@ losses_of() { sed -n 's/^{"event":"step".*"loss":\([-0-9.e]*\),.*/\1/p' "$1/metr
 if [ $on_gpus = yes ]; then
   cd "$work"
   for line in "own_operation --dataset synthetic:1x8x8,4,64 --optimizer adam --lr 0.01" \
-    "contrastive --optimizer adamw --lr 0.003 --global-batch-size 128"; do
+    "contrastive --optimizer adamw --lr 0.003 --global-batch-size 128" \
+    "sequences --optimizer adamw --lr 0.01 --global-batch-size 32"; do
     read -r name options <<<"$line"
     read -ra options <<<"$options --max-steps 4 --log-every 1"
     for device in cpu cuda; do
@@ -45,7 +46,7 @@ if [ $on_gpus = yes ]; then
   block "$root/docs/guide/recipes/own_operation.md" '<!-- run on emulated GPUs -->' >session
   [ -s session ] || { echo "recipes.sh: own_operation.md: expected a session (<!-- run on emulated GPUs -->)" >&2; exit 1; }
   run_session own_operation.session session
-  echo "recipes.sh: own_operation and contrastive have the losses of the CPU on two emulated GPUs"
+  echo "recipes.sh: own_operation, contrastive and sequences have the losses of the CPU on two emulated GPUs"
   exit
 fi
 

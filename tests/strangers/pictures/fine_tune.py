@@ -5,7 +5,7 @@ usage: fine_tune.py DTRAIN FOLDER [--weights FILE | --garments FILE] [--seeds N]
        [--control]
 
 FOLDER has a folder for each class (Debian's tuxpaint-stamps-default: 16). One of five pictures of a class is tested on;
-with --folds 5 each seed trains five times, and is tested on each of the pictures once (--first-fold: where to begin).
+with --folds 5 each seed trains five times, and is tested on each picture, of classes of five or more once.
 Without --weights (safetensors of torchvision's resnet18) they are random ones for 1000 classes, seeded alike; with
 --garments they are trained before on Fashion-MNIST's pictures of FILE (t10k-images-idx3-ubyte.gz, its labels beside
 it). Both replace the head, and see the same batches (--like-torchvision 1). --decay-every: epochs after which the
@@ -33,8 +33,9 @@ def split(folder, target, small=None, fold=1):
     """Links, or pictures whose shorter side is `small`: train and test (one of five), each with all classes."""
     for kind in sorted(p for p in folder.iterdir() if p.is_dir()):
         files = sorted(p for p in kind.rglob("*") if p.suffix.lower() in (".png", ".jpg", ".jpeg", ".webp"))
+        each = min(5, len(files))
         for i, file in enumerate(files):
-            link = target / ("test" if i % 5 == fold else "train") / kind.name / f"{i:05}{file.suffix.lower()}"
+            link = target / ("test" if i % each == fold % each else "train") / kind.name / f"{i:05}{file.suffix.lower()}"
             link.parent.mkdir(parents=True, exist_ok=True)
             if small is None:
                 link.symlink_to(file.resolve())
