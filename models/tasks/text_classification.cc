@@ -17,6 +17,20 @@ bool are_integers(const Field& field) {
   return (field.dtype == DType::i32 || field.dtype == DType::i64) && field.shape.rank() == 1;
 }
 
+/// Of `tokens` i64 [B, L] on a CPU: where the last one is that is no padding, over all rows; at least 1.
+std::int64_t longest(const Tensor& tokens, std::int64_t padding) {
+  const Tensor dense = tokens.contiguous();
+  const std::int64_t rows = dense.size(0), length = dense.size(1);
+  const auto* const all = dense.view().as<std::int64_t>();
+  std::int64_t most = 1;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::int64_t end = length;
+    while (end > most && all[row * length + end - 1] == padding) --end;
+    most = std::max(most, end);
+  }
+  return most;
+}
+
 /// The model with only a classification head. Its config.json is then written again.
 TextModel classifying(TextModel model, std::int64_t classes) {
   const BertHeads heads{.words = false, .next_sentence = false, .classes = classes};
@@ -89,12 +103,19 @@ std::unique_ptr<Module> TextClassification::build_tensor_parallel(std::span<cons
   return std::make_unique<Bert>(model.shape, model.heads, generator, device, &tp_group);
 }
 
+// What no row of the batch has is not computed. On a GPU that would wait for the tokens, and steps of one
+// length can be recorded.
 Tensors TextClassification::inputs(const BatchTensors& batch) const {
-  const Tensor tokens = batch[kTokens].to(DType::i64);
+  Tensor tokens = batch[kTokens].to(DType::i64);
+  Tensor segments = batch.contains(kSegments) ? batch[kSegments] : Tensor::zeros_like(tokens);
+  if (model_.shape.padding && tokens.device().type() == DeviceType::cpu) {
+    const std::int64_t most = longest(tokens, *model_.shape.padding);
+    tokens = tokens.slice(1, 0, most).contiguous();
+    segments = segments.slice(1, 0, most).contiguous();
+  }
   const auto number = [&](double value) {
     return Tensor::full({}, value, tokens.shared_device(), tokens.dtype());
   };
-  const Tensor segments = batch.contains(kSegments) ? batch[kSegments] : Tensor::zeros_like(tokens);
   if (!model_.shape.padding) return {tokens, segments};
   const Tensor is_padding = equal(tokens, number(static_cast<double>(*model_.shape.padding)));
   return {tokens, segments, where(is_padding, number(0), number(1))};

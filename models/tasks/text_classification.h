@@ -8,7 +8,7 @@ namespace dtrain {
 
 /// Samples have `tokens` (integers [L], framed as the model wants them and filled up with its padding token)
 /// and `label` (i64 [], with a known number of classes); `segments` (integers [L]) if they have two of them.
-/// Padding is not seen.
+/// Padding is not seen, and on CPUs not computed beyond the batch's longest text.
 class TextClassification final : public Task {
  public:
   /// Whatever heads `model` has, the network has one for the samples' classes. Throws UsageError for another
