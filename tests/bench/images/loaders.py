@@ -138,8 +138,9 @@ def packed(dtrain, folder, most, scratch, photographs):
 
 
 def compare_threads(command, rounds):
-    """Prints how much faster two loader threads read than one: a side for each, in turns."""
-    sides = [Rates(f"{count} loader threads", None, command, f"load-{count} 16\n") for count in (1, 2)]
+    """Prints how much faster two loader threads read than one: a side for each, in turns, and long enough that the last batch,
+    beside which a thread has nothing to do, is a hundredth of the time at most."""
+    sides = [Rates(f"{count} loader threads", None, command, f"load-{count} 64\n") for count in (1, 2)]
     rates = [[side() for side in sides] for _ in range(rounds + 1)][1:]  # the first warms up
     for side in sides:
         side.end()
