@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -39,12 +40,45 @@ void separate(const std::uint8_t* pixels, std::size_t width, bool mirrored, std:
   for (std::uint8_t* const colour : {red, green, blue}) std::reverse(colour, colour + width);
 }
 
-/// By divisions, as torchvision has it: a product with the inverse is rounded in another way.
-void normalise(const std::uint8_t* bytes, std::size_t count, float mean, float deviation, float* out,
+/// (byte / 255 - mean) / deviation by divisions, as torchvision has it: a product with an inverse is rounded
+/// in another way.
+struct ByDivisions {
+  float mean, deviation;
+
+  float operator()(std::uint8_t byte) const { return (static_cast<float>(byte) / 255.0F - mean) / deviation; }
+};
+
+/// The same by products with inverses of twice float's digits, which take a fourth of the time: for nearly
+/// all means and deviations the 256 results have the same bits. fma() is an instruction where there is AVX2.
+struct ByProducts {
+  static constexpr float kHigh = 1 / 255.0F, kLow = static_cast<float>(1 / 255.0 - kHigh);
+  float mean, high, low;
+
+  ByProducts(float from, float deviation)
+      : mean(from), high(1 / deviation), low(static_cast<float>(1 / static_cast<double>(deviation) - high)) {}
+  float operator()(std::uint8_t byte) const {
+    const auto value = static_cast<float>(byte);
+    const float from_mean = __builtin_fmaf(value, kHigh, value * kLow) - mean;
+    return __builtin_fmaf(from_mean, high, from_mean * low);
+  }
+};
+
+bool products_are_exact(const PixelNumbers& numbers) {
+  for (std::size_t c = 0; c < 3; ++c) {
+    const ByDivisions division{numbers.mean[c], numbers.deviation[c]};
+    const ByProducts product{numbers.mean[c], numbers.deviation[c]};
+    for (unsigned byte = 0; byte < 256; ++byte) {
+      const auto value = static_cast<std::uint8_t>(byte);
+      if (std::bit_cast<std::uint32_t>(division(value)) != std::bit_cast<std::uint32_t>(product(value)))
+        return false;
+    }
+  }
+  return true;
+}
+
+template <class Number>
+void normalise(const std::uint8_t* bytes, std::size_t count, const Number& number, float* out,
                std::int64_t step) {
-  const auto number = [&](std::uint8_t byte) {
-    return (static_cast<float>(byte) / 255.0F - mean) / deviation;
-  };
   if (step == 1) {
     DTRAIN_INDEPENDENT
     for (std::size_t x = 0; x < count; ++x) out[x] = number(bytes[x]);
@@ -53,6 +87,7 @@ void normalise(const std::uint8_t* bytes, std::size_t count, float mean, float d
   }
 }
 
+template <class Number>
 void write_numbers(const PictureView& pixels, bool mirrored, const PixelNumbers& numbers, const View& image) {
   const auto width = static_cast<std::size_t>(pixels.width);
   std::vector<std::uint8_t>& colours = scratch().colours;
@@ -62,12 +97,20 @@ void write_numbers(const PictureView& pixels, bool mirrored, const PixelNumbers&
       std::uint8_t* const row = colours.data();
       separate(pixels.row(y), width, mirrored, row, row + width, row + 2 * width);
       for (std::size_t c = 0; c < 3; ++c) {
-        normalise(row + c * width, width, numbers.mean[c], numbers.deviation[c],
+        normalise(row + c * width, width, Number{numbers.mean[c], numbers.deviation[c]},
                   image.as<float>() + static_cast<std::int64_t>(c) * image.strides[0] + y * image.strides[1],
                   image.strides[2]);
       }
     }
   });
+}
+
+void write_numbers(const PictureView& pixels, bool mirrored, const PixelNumbers& numbers, bool by_products,
+                   const View& image) {
+  if (by_products)
+    write_numbers<ByProducts>(pixels, mirrored, numbers, image);
+  else
+    write_numbers<ByDivisions>(pixels, mirrored, numbers, image);
 }
 
 /// A normalised value of 0, the mean colour.
@@ -105,7 +148,11 @@ PictureSize with_short_side(PictureSize size, int short_side) {
 
 PictureTransform::PictureTransform(int size, int resize, const Augmentation& augmentation,
                                    const PixelNumbers& numbers)
-    : size_(size), resize_(resize), augmentation_(augmentation), numbers_(numbers) {
+    : size_(size),
+      resize_(resize),
+      augmentation_(augmentation),
+      numbers_(numbers),
+      by_products_(cpu::has_avx2() && products_are_exact(numbers)) {
   if (size < 1 || resize < size) {
     throw UsageError(fmt::format(
         "pictures: expected a size of at least 1 and a short side of at least that, got {} and {}", size,
@@ -149,12 +196,12 @@ void PictureTransform::operator()(PictureDecoder& picture, const DrawnChanges& c
   needed.top += crop.top;
   const PictureView seen = resize(picture.decode(needed, scratch().decoded), how, scratch().resized);
   if (changes.ops.empty()) {
-    write_numbers(seen, changes.flip, numbers_, image);
+    write_numbers(seen, changes.flip, numbers_, by_products_, image);
   } else {
     Picture& changed = scratch().changed;
     copy(seen, changes.flip, changed);
     for (const PictureOp& op : changes.ops) apply(op, changed, scratch().spare);
-    write_numbers(changed.view(), false, numbers_, image);
+    write_numbers(changed.view(), false, numbers_, by_products_, image);
   }
   erase(changes.erased, image);
 }

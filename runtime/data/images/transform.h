@@ -61,6 +61,7 @@ class PictureTransform {
   int size_, resize_;
   Augmentation augmentation_;
   PixelNumbers numbers_;
+  bool by_products_;  ///< the numbers, with the same bits as by divisions
 };
 
 }  // namespace dtrain
