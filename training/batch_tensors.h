@@ -20,8 +20,7 @@ class BatchTensors {
   BatchTensors(std::span<const Field> fields, std::vector<Tensor> tensors);
 
   /// [B, …the field's shape], the rows of the longest sample where samples have lengths of their own, of the
-  /// field's dtype. Throws UsageError with the names there are when `field`
-  /// is none of them.
+  /// field's dtype. Throws UsageError with the names there are when `field` is none of them.
   const Tensor& operator[](std::string_view field) const;
   bool contains(std::string_view field) const noexcept;
   /// Of the fields, in the source's order.

@@ -108,7 +108,8 @@ std::unique_ptr<Module> TextClassification::build_tensor_parallel(std::span<cons
 Tensors TextClassification::inputs(const BatchTensors& batch) const {
   Tensor tokens = batch[kTokens].to(DType::i64);
   Tensor segments = batch.contains(kSegments) ? batch[kSegments] : Tensor::zeros_like(tokens);
-  if (model_.shape.padding && tokens.device().type() == DeviceType::cpu) {
+  if (!model_.shape.padding) return {tokens, segments};
+  if (tokens.device().type() == DeviceType::cpu) {
     const std::int64_t most = longest(tokens, *model_.shape.padding);
     tokens = tokens.slice(1, 0, most).contiguous();
     segments = segments.slice(1, 0, most).contiguous();
@@ -116,7 +117,6 @@ Tensors TextClassification::inputs(const BatchTensors& batch) const {
   const auto number = [&](double value) {
     return Tensor::full({}, value, tokens.shared_device(), tokens.dtype());
   };
-  if (!model_.shape.padding) return {tokens, segments};
   const Tensor is_padding = equal(tokens, number(static_cast<double>(*model_.shape.padding)));
   return {tokens, segments, where(is_padding, number(0), number(1))};
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/data/padding.h"
@@ -15,16 +16,36 @@ bool is_length(const Field* field) {
   return field != nullptr && field->dtype == DType::i64 && field->shape.rank() == 0;
 }
 
+/// The least and the largest value of an integer type, as far as a double has them exactly.
+std::pair<double, double> range_of(DType dtype) {
+  constexpr double kExact = 0x1p53;
+  switch (dtype) {
+    case DType::boolean:
+      return {0, 1};
+    case DType::u8:
+      return {0, 255};
+    case DType::i8:
+      return {-128, 127};
+    case DType::i16:
+      return {-32768, 32767};
+    case DType::i32:
+      return {-0x1p31, 0x1p31 - 1};
+    default:
+      return {-kExact, kExact};
+  }
+}
+
 std::string complaint_of_length(const Field& field, std::span<const Field> all) {
   if (field.length_field.empty()) return "";
   if (field.shape.rank() == 0) return "a first extent where samples have lengths, got a single value";
   if (!is_length(find_field(all, field.length_field)))
     return fmt::format("a field {} (int64 []) for its length, got {}", field.length_field, describe(all));
-  const bool whole = is_floating(field.dtype) || std::trunc(field.padding_value) == field.padding_value;
-  const double least = field.has_none ? -1 : 0;
-  const bool known = field.values == 0 || (field.padding_value >= least &&
-                                           field.padding_value < static_cast<double>(field.values));
-  if (whole && known) return "";
+  if (is_floating(field.dtype)) return "";
+  const auto [least, most] =
+      field.values > 0 ? std::pair(field.has_none ? -1.0 : 0.0, static_cast<double>(field.values - 1))
+                       : range_of(field.dtype);
+  const double value = field.padding_value;
+  if (std::trunc(value) == value && value >= least && value <= most) return "";
   return fmt::format("a padding value among its values, got {}", field.padding_value);
 }
 

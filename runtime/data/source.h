@@ -144,7 +144,7 @@ void check_fields(const Source& source);
 
 /// source.read() for the loader: what reading a sample throws keeps its type (Error where it is none of
 /// ours), and its message gets source and index in front. Rows beyond a sample's own length are padded; a
-/// length outside [0, shape[0]] is a DataError.
+/// length outside [0, shape[0]] is an Error.
 void read_sample(const Source& source, std::int64_t index, std::span<const View> outputs,
                  KeyedGenerator& generator);
 

@@ -77,8 +77,9 @@ def decays(options):
 
 def by_dtrain(options, data, weights, seed):
     run = data / f"run-{seed}"
-    subprocess.run(dtrain_command(options, data, weights, seed, run), check=True, stdout=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL)
+    result = subprocess.run(dtrain_command(options, data, weights, seed, run), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if result.returncode != 0:
+        raise SystemExit(f"fine_tune.py: dtrain ended with {result.returncode}: {result.stderr}")
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [line["accuracy"] for line in lines if "accuracy" in line][-1], [line["loss"] for line in lines if "accuracy" not in line and "loss" in line]
 

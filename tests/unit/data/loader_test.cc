@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -268,6 +269,14 @@ TEST(Loader, RefusesLengthsThatSamplesCannotHave) {
           "expected a padding value among its values, got 5");
   refused([](auto& fields) { fields[2].padding_value = 0.5; },
           "expected a padding value among its values, got 0.5");
+  for (const double value : {-1.0, 256.0, double{INFINITY}, double{NAN}}) {
+    refused(
+        [value](auto& fields) {
+          fields[2].values = 0;
+          fields[2].padding_value = value;
+        },
+        "expected a padding value among its values");
+  }
 }
 
 TEST(Loader, TakesNoMemoryInSteadyState) {
