@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <functional>
 #include <thread>
 
 #include "tests/launch/nodes.h"
@@ -41,6 +42,16 @@ bool stop_all(const Running& launcher) {
   });
 }
 
+// The youngest first, so that none is killed while a stopped child of it lives: the kernel sends SIGCONT to a
+// process group that loses its last parent outside it, and the launcher's helper would wake and say that its
+// launcher is lost before it is killed itself.
+void kill_all(const Running& launcher) {
+  auto pids = launcher.marked();
+  std::sort(pids.begin(), pids.end(), std::greater<>());
+  for (const pid_t pid : pids) ::kill(pid, SIGKILL);
+  launcher.signal(SIGKILL);
+}
+
 class NodesStall : public ::testing::TestWithParam<int> {};
 
 TEST_P(NodesStall, SixSecondsCostAJobNothing) {
@@ -65,7 +76,7 @@ TEST_P(NodesStall, TheEndOfANodeEndsAJobThatCannotGoOnBeforeTheLeaseDoes) {
   ASSERT_TRUE(eventually([&] { return nodes.lines() == 4; })) << nodes.errors();
   ASSERT_TRUE(stop_all(nodes[GetParam()]));
   const auto killed = std::chrono::steady_clock::now();
-  signal_all(nodes[GetParam()], SIGKILL);
+  kill_all(nodes[GetParam()]);
   Running& other = nodes[1 - GetParam()];
   EXPECT_EQ(other.wait(kLease - seconds(2)), 4) << nodes.errors();
   std::printf("known after %.1f s\n",
