@@ -147,10 +147,6 @@ class NodesRun final : private OtherNodes {
     const std::string address =
         first ? place.master_addr : route_to_rendezvous(place, Deadline::after(kResolveTimeout)).address;
     if (master_) return address;
-    if (round > 0 && job_.options.agent_store && !ports_.serves_store())
-      console_.say(
-          "the agent's store (--agent-store) starts empty on this machine: its keys were lost with "
-          "the machine that was node 0");
     try {
       master_ = ports_.settle(address, place.master_port);
     } catch (const UsageError&) {
@@ -190,8 +186,6 @@ class NodesRun final : private OtherNodes {
     if (ran_ && restarts_ != event.restart_count)
       console_.say(fmt::format("restarting all workers: restart {} of {}", event.restart_count,
                                job_.options.max_restarts));
-    // Workers of PyTorch tell their keys from those of former starts by the restart's number.
-    if (ran_ && restarts_ == event.restart_count) ports_.clear_store();
     restarts_ = event.restart_count;
     ran_ = true;
   }

@@ -73,7 +73,9 @@ MasterPort settle_master_port(const std::string& address, std::uint16_t port, bo
 
 MasterPort MasterPorts::settle(const std::string& address, std::uint16_t port) {
   if (!agent_store_) return settle_master_port(address, port, uses_dtrain_);
-  if (!store_) {
+  if (store_) {
+    store_->clear();
+  } else {
     MasterPort master = settle_master_port(address, port, true);
     store_.emplace(std::move(master.socket), master.port);
   }

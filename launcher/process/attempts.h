@@ -28,14 +28,9 @@ MasterPort settle_master_port(const std::string& address, std::uint16_t port, bo
 class MasterPorts {
  public:
   MasterPorts(bool uses_dtrain, bool agent_store) : uses_dtrain_(uses_dtrain), agent_store_(agent_store) {}
-  /// As settle_master_port. With the agent's store the first address and port stay, and no socket is handed
-  /// on.
+  /// As settle_master_port, for the next start. With the agent's store the first address and port stay, no
+  /// socket is handed on, and the store is empty: workers of PyTorch use the keys of the start before again.
   MasterPort settle(const std::string& address, std::uint16_t port);
-  bool serves_store() const noexcept { return store_.has_value(); }
-  /// The next workers use the keys of those before: what they have stored is forgotten.
-  void clear_store() {
-    if (store_) store_->clear();
-  }
 
  private:
   bool uses_dtrain_, agent_store_;
