@@ -59,6 +59,12 @@ need_python "$root" onnx onnx onnxruntime numpy  # exported networks run there, 
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
   need_python "$root" sass nvidia-cuda-nvdisasm nvidia-cuda-cuobjdump  # they read what nvcc makes
 fi
+if [ -z "${DTRAIN_SSHD:-}" ] && [ ! -e /usr/sbin/sshd ]; then
+  need_unpacked "$root" openssh-server
+  # From OpenSSH 9.8 on its server starts a program by a path that only an installation has.
+  sshd=$root/build/tools/openssh-server/usr/sbin/sshd
+  if [ -x "$sshd" ] && [ ! -e "${sshd%/sbin/sshd}/lib/openssh/sshd-session" ]; then export DTRAIN_SSHD=$sshd; fi
+fi
 build_preset "$root" "$preset"
 say "built after $((SECONDS - started)) s; testing with $jobs tests at a time"
 

@@ -9,7 +9,7 @@ build_packages=(cmake ninja-build g++ nlohmann-json3-dev libfmt-dev zlib1g-dev l
 build_extras=(libdnnl-dev ocl-icd-opencl-dev libgloo-dev libopenmpi-dev openmpi-bin libevent-dev
   libpcre2-dev libutf8proc-dev libjpeg62-turbo-dev libpng-dev libwebp-dev dataset-fashion-mnist)
 # The one-machine labs of cluster/lab; their tests are skipped without.
-lab_packages=(munge slurmctld slurmd slurm-client iproute2)
+lab_packages=(munge slurmctld slurmd slurm-client iproute2 openssh-client libwrap0)
 # A browser without a window, for the tests of pages; they are skipped without.
 browser_packages=(chromium-headless-shell)
 # The documentation as a site; its test is skipped without.
@@ -119,6 +119,21 @@ need_python() {
   need_packages python3-venv
   say "installing from PyPI into $tools: $*"
   if python3 -m venv "$tools" && "$tools/bin/pip" install --quiet "$@"; then
+    touch "$tools/.complete"
+  else
+    say "that failed; continuing without"
+  fi
+}
+
+# need_unpacked ROOT PACKAGE: ROOT/build/tools/PACKAGE, the files of a package whose installation would start a daemon on
+# this machine. Where that fails, tests that need it are skipped and say so.
+need_unpacked() {
+  local tools=$1/build/tools/$2
+  [ ! -f "$tools/.complete" ] || return 0
+  command -v dpkg-query >/dev/null || return 0
+  say "unpacking $2 into $tools"
+  mkdir -p "$tools"
+  if (cd "$tools" && apt-get -qq download "$2" && dpkg -x ./*.deb . && rm ./*.deb); then
     touch "$tools/.complete"
   else
     say "that failed; continuing without"
