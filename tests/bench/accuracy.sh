@@ -44,7 +44,7 @@ accuracy() {
 printf '%s, %s epochs, lr %s, global batch 256, %s workers, %s servers\n' "$model" "$epochs" "$lr" "$workers" "$servers"
 for way in "$@"; do printf '%s: %s\n' "${way%%=*}" "${way#*=}"; done
 printf '%6s' seed
-for way in "$@"; do printf '%10s' "${way%%=*}"; done
+for way in "$@"; do printf '%12s' "${way%%=*}"; done
 echo
 IFS=, read -ra seed_list <<<"$seeds"
 for seed in "${seed_list[@]}"; do
@@ -53,13 +53,13 @@ for seed in "${seed_list[@]}"; do
   for way in "$@"; do
     read -ra options <<<"${way#*=}"
     value=$(accuracy "$seed" "${way%%=*}" "${options[@]}")
-    printf '%10.4f' "$value"
+    printf '%12.4f' "$value"
     row+=("$value")
   done
   echo
   echo "${row[*]}" >>"$folder/table"
 done
 awk '{ for (i = 1; i <= NF; ++i) sum[i] += $i } END {
-  printf "%6s", "mean"; for (i = 1; i <= NF; ++i) printf "%10.4f", sum[i] / NR
-  printf "\n%6s", "points"; for (i = 1; i <= NF; ++i) printf "%+10.2f", 100 * (sum[i] - sum[1]) / NR
+  printf "%6s", "mean"; for (i = 1; i <= NF; ++i) printf "%12.4f", sum[i] / NR
+  printf "\n%6s", "points"; for (i = 1; i <= NF; ++i) printf "%+12.2f", 100 * (sum[i] - sum[1]) / NR
   print "" }' "$folder/table"
