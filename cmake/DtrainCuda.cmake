@@ -89,6 +89,7 @@ if(DTRAIN_HAVE_CUDA)
     LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib"
     CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     DTRAIN_COMPONENT dtrain-cuda INSTALL_RPATH "\$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
+  dtrain_compile_by_folder(dtrain_cuda)
   target_include_directories(dtrain_cuda PRIVATE "${PROJECT_SOURCE_DIR}")
   target_compile_features(dtrain_cuda PRIVATE cxx_std_20)
   target_compile_options(dtrain_cuda PRIVATE

@@ -7,6 +7,7 @@ if(DTRAIN_HAVE_MPI)
     LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib"
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     DTRAIN_COMPONENT dtrain INSTALL_RPATH "\$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
+  dtrain_compile_by_folder(dtrain_mpi)
   target_include_directories(dtrain_mpi PRIVATE "${PROJECT_SOURCE_DIR}")
   target_compile_features(dtrain_mpi PRIVATE cxx_std_20)
   target_compile_definitions(dtrain_mpi PRIVATE DTRAIN_VERSION="${PROJECT_VERSION}")

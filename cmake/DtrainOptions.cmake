@@ -38,9 +38,15 @@ if(DTRAIN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 # Every dtrain target links this privately; it is never exported.
+# Files that are compiled together (CMAKE_UNITY_BUILD) see each other's names, and hide them without harm.
 add_library(dtrain_compile_settings INTERFACE)
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(shadow -Wshadow=local -Wno-subobject-linkage)
+elseif(NOT CMAKE_UNITY_BUILD)
+  set(shadow -Wshadow)
+endif()
 target_compile_options(dtrain_compile_settings INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor>
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;${shadow};-Wnon-virtual-dtor>"
   $<$<AND:$<BOOL:${DTRAIN_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>)
 # No file says in which folder it was built. A release has neither debug information nor asserts, which would, and is
 # compiled as ever, so that a compiler cache serves all working trees; the emulated machine names lines of kernels.

@@ -1,5 +1,27 @@
 # Helpers that make a target the house way: warnings, include root, alias, install.
 
+# dtrain_compile_by_folder(target): with CMAKE_UNITY_BUILD the compiler reads all sources of a folder at once, and the headers
+# that they share once: half the time; see docs/decisions/057. A source with compile options of its own is compiled alone.
+# Done when all folders have added their files to the target.
+function(dtrain_compile_by_folder target)
+  cmake_language(EVAL CODE
+    "cmake_language(DEFER DIRECTORY [[${PROJECT_SOURCE_DIR}]] CALL dtrain_group_by_folder ${target})")
+endfunction()
+function(dtrain_group_by_folder target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  get_target_property(base ${target} SOURCE_DIR)
+  foreach(source IN LISTS sources)
+    if(NOT source MATCHES "[$]<")
+      cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${base}" NORMALIZE)
+      cmake_path(GET source PARENT_PATH folder)
+      cmake_path(RELATIVE_PATH folder BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
+      string(REPLACE / _ folder "${folder}")
+      set_property(SOURCE "${source}" TARGET_DIRECTORY ${target} PROPERTY UNITY_GROUP "${folder}")
+    endif()
+  endforeach()
+endfunction()
+
 # dtrain_add_library(name [INTERNAL] [SOURCES …] [PUBLIC_LINK …] [PRIVATE_LINK …]): target dtrain_<name>, alias
 # dtrain::<name>. Sub-folders add their files with target_sources(dtrain_<name> PRIVATE …). It is installed as a component
 # of the package; INTERNAL: only our own programs use it.
@@ -15,6 +37,7 @@ function(dtrain_add_library name)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_link_libraries(${target} PUBLIC ${arg_PUBLIC_LINK} PRIVATE ${arg_PRIVATE_LINK} $<BUILD_INTERFACE:dtrain_compile_settings>)
+  dtrain_compile_by_folder(${target})
   if(NOT arg_INTERNAL)
     set_property(GLOBAL APPEND PROPERTY DTRAIN_LIBRARIES ${target})
   endif()
@@ -25,6 +48,7 @@ function(dtrain_add_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LINK} dtrain_compile_settings)
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)  # each command has its options and its usage, named alike
   set_property(GLOBAL APPEND PROPERTY DTRAIN_PROGRAMS ${name})
 endfunction()
 

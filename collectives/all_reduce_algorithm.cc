@@ -11,18 +11,20 @@
 namespace dtrain {
 namespace {
 
-constexpr std::array<std::string_view, 5> kNames = {"auto", "direct", "ring", "tree", "hierarchical"};
+constexpr std::array<std::string_view, 5> kAlgorithmNames = {"auto", "direct", "ring", "tree",
+                                                             "hierarchical"};
 
 }  // namespace
 
 std::string_view name_of(AllReduceAlgorithm algorithm) noexcept {
-  return kNames[static_cast<std::size_t>(algorithm)];
+  return kAlgorithmNames[static_cast<std::size_t>(algorithm)];
 }
 
 AllReduceAlgorithm all_reduce_algorithm_named(std::string_view name) {
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  if (found != kNames.end()) return static_cast<AllReduceAlgorithm>(found - kNames.begin());
-  throw UsageError(fmt::format("all_reduce algorithm: expected {}, got '{}'", fmt::join(kNames, ", "), name));
+  const auto found = std::find(kAlgorithmNames.begin(), kAlgorithmNames.end(), name);
+  if (found != kAlgorithmNames.end()) return static_cast<AllReduceAlgorithm>(found - kAlgorithmNames.begin());
+  throw UsageError(
+      fmt::format("all_reduce algorithm: expected {}, got '{}'", fmt::join(kAlgorithmNames, ", "), name));
 }
 
 }  // namespace dtrain

@@ -35,7 +35,8 @@ void check_all_reduce(AllReduceAlgorithm asked) {
                   name_of(asked)));
 }
 
-constexpr std::array<std::string_view, 7> kNames = {"auto", "nccl", "tcp", "gloo", "mpi", "threads", "self"};
+constexpr std::array<std::string_view, 7> kBackendNames = {"auto", "nccl",    "tcp", "gloo",
+                                                           "mpi",  "threads", "self"};
 
 Backend choose(const Bootstrap& bootstrap) {
   if (bootstrap.size == 1) return Backend::self;
@@ -64,12 +65,14 @@ std::vector<std::string> built_backends() {
   return names;
 }
 
-std::string_view name_of(Backend backend) noexcept { return kNames[static_cast<std::size_t>(backend)]; }
+std::string_view name_of(Backend backend) noexcept {
+  return kBackendNames[static_cast<std::size_t>(backend)];
+}
 
 Backend backend_named(std::string_view name) {
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  if (found != kNames.end()) return static_cast<Backend>(found - kNames.begin());
-  throw UsageError(fmt::format("backend: expected {}, got '{}'", fmt::join(kNames, ", "), name));
+  const auto found = std::find(kBackendNames.begin(), kBackendNames.end(), name);
+  if (found != kBackendNames.end()) return static_cast<Backend>(found - kBackendNames.begin());
+  throw UsageError(fmt::format("backend: expected {}, got '{}'", fmt::join(kBackendNames, ", "), name));
 }
 
 std::unique_ptr<Communicator> make_communicator(Backend backend, const Bootstrap& bootstrap, Log& log) {

@@ -42,6 +42,14 @@ std::string broadcast_text(Communicator& communicator, std::string text, const D
   return text;
 }
 
+std::map<std::string, std::string> broadcast_entries(Communicator& communicator,
+                                                     const std::map<std::string, std::string>& entries,
+                                                     const Deadline& deadline) {
+  std::string text;
+  nlohmann::json::to_msgpack(entries, text);  // which takes any bytes
+  return nlohmann::json::from_msgpack(broadcast_text(communicator, std::move(text), deadline));
+}
+
 std::vector<std::string> gather_texts(Communicator& communicator, const std::string& own,
                                       const Deadline& deadline) {
   const auto size = static_cast<std::size_t>(communicator.size());

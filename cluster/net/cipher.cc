@@ -9,7 +9,7 @@
 namespace dtrain::net {
 namespace {
 
-constexpr std::size_t kNonceBytes = 12;
+constexpr std::size_t kCipherNonceBytes = 12;
 
 void require(bool good, const char* what) {
   if (!good) throw Error(std::string("frames: libcrypto failed in ") + what);
@@ -38,7 +38,7 @@ Cipher::Cipher(Protection protection, Direction direction, std::string_view key)
 
 // The next nonce. Both ends count, so that none is ever sent and a frame opens at its own place only.
 void Cipher::start() {
-  std::array<unsigned char, kNonceBytes> nonce{};
+  std::array<unsigned char, kCipherNonceBytes> nonce{};
   for (std::size_t i = 0; i < sizeof counter_; ++i)
     nonce[i] = static_cast<unsigned char>(counter_ >> (8 * i) & 0xff);
   ++counter_;

@@ -20,8 +20,6 @@ constexpr Duration kOldestFailure = std::chrono::hours(1);
 constexpr std::size_t kShownRefusals = 3;
 constexpr int kShownSlow = 3;
 constexpr int kUsage = static_cast<int>(ExitCode::usage);
-constexpr int kPeer = static_cast<int>(ExitCode::peer);
-constexpr int kRequeue = static_cast<int>(ExitCode::requeue);
 
 double seconds_of(Duration time) { return std::chrono::duration<double>(time).count(); }
 

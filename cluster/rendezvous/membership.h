@@ -13,6 +13,7 @@
 #include "cluster/rendezvous/protocol.h"
 #include "cluster/rendezvous/restart_progress.h"
 #include "cluster/rendezvous/slot_table.h"
+#include "runtime/base/error.h"
 
 namespace dtrain::rendezvous {
 
@@ -111,6 +112,9 @@ class Membership {
   std::vector<std::uint64_t> instance_ids() const;
 
  private:
+  static constexpr int kPeer = static_cast<int>(ExitCode::peer);
+  static constexpr int kRequeue = static_cast<int>(ExitCode::requeue);
+
   enum class Phase { gathering, forming, running, stopping, over };
   struct SeenFailure {
     Failure failure;

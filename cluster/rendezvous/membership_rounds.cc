@@ -11,8 +11,6 @@ namespace {
 
 // A worker that lost a peer is no cause; the peer's own end is on its way to us.
 constexpr Duration kConsequenceSettle = std::chrono::milliseconds(500);
-constexpr int kPeer = static_cast<int>(ExitCode::peer);
-constexpr int kRequeue = static_cast<int>(ExitCode::requeue);
 
 }  // namespace
 

@@ -14,7 +14,7 @@ namespace {
 
 using wire::Op;
 
-constexpr Duration kIdle = std::chrono::hours(1);
+constexpr Duration kNothingDue = std::chrono::hours(1);
 // For a new leader to be followed by enough.
 constexpr Duration kFirstGrant = std::chrono::seconds(2);
 // All leases depend on how fresh the word of the voters' majority is.
@@ -315,13 +315,13 @@ void Session::give_up_joining(TimePoint now) {
 }
 
 TimePoint Session::tick(TimePoint now) {
-  if (ended_ || hushed_) return now + kIdle;
+  if (ended_ || hushed_) return now + kNothingDue;
   if (leadership_ != nullptr && !joining_ && !interrupted() && leadership_->deserted()) interrupt(kDeserted);
   if (interrupted() && !admitted() && now - unadmitted_since_ >= times_.join) give_up_joining(now);
   if (orphaned_until_ && now >= *orphaned_until_)
     lose(fmt::format("its lease has expired, and no other leader was found in {:.0f} s; {}",
                      std::chrono::duration<double>(times_.succession).count(), cause_));
-  if (ended_) return now + kIdle;
+  if (ended_) return now + kNothingDue;
   if (orphaned()) return *orphaned_until_;
   TimePoint lease_end = orphaned_until_ ? patience_ : lease_ends_;
   if (hung_up_until_ && !successors()) lease_end = std::min(lease_end, *hung_up_until_);
@@ -339,7 +339,7 @@ TimePoint Session::tick(TimePoint now) {
     if (!interrupted()) set(kSilenceKey, {}, now);
     lose(fmt::format("no answer from the rendezvous for {:.1f} s{}",
                      std::chrono::duration<double>(now - lease_from_).count(), cause));
-    return now + kIdle;
+    return now + kNothingDue;
   }
   if (interrupted()) return lease_end;
   if (now >= next_beat_) {

@@ -9,8 +9,8 @@
 namespace dtrain::nccl {
 namespace {
 
-constexpr std::chrono::milliseconds kPollEvery{1};
-constexpr std::chrono::milliseconds kAskFor{500};
+constexpr std::chrono::milliseconds kLinkPollEvery{1};
+constexpr std::chrono::milliseconds kPeerWait{500};
 constexpr int kMostRanksListed = 8;
 
 std::string key_of(const Bootstrap& bootstrap, std::string_view what) {
@@ -44,7 +44,7 @@ std::string missing_ranks(const Bootstrap& bootstrap, int& first) {
   int missing = 0;
   for (int rank = 0; rank < bootstrap.size; ++rank) {
     const auto host =
-        bootstrap.store->try_get(key_of(bootstrap, fmt::format("peer/{}", rank)), Deadline::after(kAskFor));
+        bootstrap.store->try_get(key_of(bootstrap, fmt::format("peer/{}", rank)), Deadline::after(kPeerWait));
     if (host) continue;
     if (missing++ == 0) first = rank;
     if (missing <= kMostRanksListed) text += fmt::format("{}{}", text.empty() ? "rank " : ", ", rank);
@@ -126,7 +126,7 @@ void NcclLink::connect(const Bootstrap& bootstrap, const ncclUniqueId& id, const
     check(ncclCommGetAsyncError(comm, &state), "ask NCCL for its state", comm);
     if (state != ncclInProgress) break;
     if (deadline.expired()) throw_late(bootstrap, "connecting through NCCL");
-    std::this_thread::sleep_for(kPollEvery);
+    std::this_thread::sleep_for(kLinkPollEvery);
   }
   check(state, fmt::format("connect rank {} of {} through NCCL", bootstrap.rank, bootstrap.size), comm);
 }
@@ -194,7 +194,7 @@ void NcclLink::finish(const Deadline& deadline) noexcept {
       return;
     }
     if (deadline.expired()) break;
-    std::this_thread::sleep_for(kPollEvery);
+    std::this_thread::sleep_for(kLinkPollEvery);
   }
   comm_.reset();
 }

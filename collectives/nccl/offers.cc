@@ -8,7 +8,7 @@ namespace dtrain::nccl {
 namespace {
 
 constexpr std::chrono::milliseconds kLookEvery{1};
-constexpr std::chrono::seconds kAskFor{5};
+constexpr std::chrono::seconds kOfferWait{5};
 
 }  // namespace
 
@@ -29,7 +29,7 @@ int Offers::await(const p2p::Call& taker, Watchdog& watchdog) {
   const Deadline deadline = Deadline::after(timeout_);
   while (true) {
     watchdog.check(taker);
-    if (const auto from = store_.try_get(key, Deadline::after(kAskFor))) {
+    if (const auto from = store_.try_get(key, Deadline::after(kOfferWait))) {
       ++taken_[queue];
       return std::stoi(*from);
     }

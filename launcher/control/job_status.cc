@@ -9,10 +9,10 @@
 namespace dtrain::launcher {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 /// Absent where it is not known: JSON has no NaN.
-void add(Json& to, const char* name, double value) {
+void add(OrderedJson& to, const char* name, double value) {
   if (std::isfinite(value)) to[name] = value;
 }
 
@@ -20,8 +20,8 @@ std::string utc(std::int64_t ns) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(ns / 1'000'000'000)));
 }
 
-Json worker_json(const WorkerJobStatus& worker) {
-  Json json = {{"rank", worker.rank}, {"local_rank", worker.local_rank}};
+OrderedJson worker_json(const WorkerJobStatus& worker) {
+  OrderedJson json = {{"rank", worker.rank}, {"local_rank", worker.local_rank}};
   if (worker.server) json["server"] = *worker.server;
   if (worker.pid > 0) json["pid"] = worker.pid;
   if (!worker.device.empty()) json["device"] = worker.device;
@@ -39,7 +39,7 @@ Json worker_json(const WorkerJobStatus& worker) {
   return json;
 }
 
-void add_progress(Json& json, const JobStatus& job) {
+void add_progress(OrderedJson& json, const JobStatus& job) {
   const WorkerJobStatus* first = first_that_reports(job);
   if (first == nullptr) return;
   const WorkerStatus& status = *first->reported;
@@ -50,7 +50,7 @@ void add_progress(Json& json, const JobStatus& job) {
   add(json, "samples_per_second", status.samples_per_second);
   add(json, "step_seconds", status.step_seconds);
   if (status.checkpoint_step >= 0 || status.saving) {
-    Json& checkpoint = json["checkpoint"] = {{"saving", status.saving}, {"count", status.checkpoints}};
+    OrderedJson& checkpoint = json["checkpoint"] = {{"saving", status.saving}, {"count", status.checkpoints}};
     if (status.checkpoint_step >= 0) checkpoint["step"] = status.checkpoint_step;
     add(checkpoint, "seconds", status.checkpoint_seconds);
   }
@@ -101,7 +101,7 @@ std::optional<int> slowest_rank(const JobStatus& job) {
 }
 
 std::string status_json(const JobStatus& job) {
-  Json json = {{"schema", JobStatus::kSchema}};
+  OrderedJson json = {{"schema", JobStatus::kSchema}};
   if (!job.run_id.empty()) json["run_id"] = job.run_id;
   json["pid"] = job.pid;
   json["host"] = job.host;
@@ -120,9 +120,9 @@ std::string status_json(const JobStatus& job) {
     json["first_rank"] = job.first_rank;
   }
   add_progress(json, job);
-  json["workers"] = Json::array();
+  json["workers"] = OrderedJson::array();
   for (const WorkerJobStatus& worker : job.workers) json["workers"].push_back(worker_json(worker));
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace dtrain::launcher

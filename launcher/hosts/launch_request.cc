@@ -11,7 +11,7 @@ namespace dtrain::launcher {
 namespace {
 
 using Json = nlohmann::json;
-constexpr std::string_view kHello = " hello ", kExit = " exit ", kKilled = " killed ", kFailed = " failed ";
+constexpr std::string_view kHello = " hello ", kExit = " exit ", kKilledBy = " killed ", kFailed = " failed ";
 
 std::string text_of(const Json& object, const char* name) {
   const auto found = object.find(name);
@@ -59,7 +59,7 @@ std::string exit_line(const std::string& mark, int exit_code) {
 }
 
 std::string killed_line(const std::string& mark, int signal) {
-  return mark + std::string(kKilled) + std::to_string(signal);
+  return mark + std::string(kKilledBy) + std::to_string(signal);
 }
 
 std::string failure_line(const std::string& mark, const std::string& why) {
@@ -77,9 +77,9 @@ std::optional<ProxyLine> parse_proxy_line(const std::string& mark, std::string_v
     if (!value.is_object()) return std::nullopt;
     result.greeting = ProxyGreeting{text_of(value, "version"), text_of(value, "reached_at"),
                                     text_of(value, "reached_from")};
-  } else if (rest.starts_with(kExit) || rest.starts_with(kKilled)) {
-    const bool killed = rest.starts_with(kKilled);
-    const auto number = parse_integer(rest.substr((killed ? kKilled : kExit).size()));
+  } else if (rest.starts_with(kExit) || rest.starts_with(kKilledBy)) {
+    const bool killed = rest.starts_with(kKilledBy);
+    const auto number = parse_integer(rest.substr((killed ? kKilledBy : kExit).size()));
     if (!number) return std::nullopt;
     (killed ? result.killed_by : result.exit_code) = static_cast<int>(*number);
   } else if (rest.starts_with(kFailed)) {

@@ -26,7 +26,6 @@ namespace {
 constexpr std::size_t kMaxRequestBytes = std::size_t{8} << 20;
 constexpr std::string_view kSignal = "signal ";
 constexpr int kKilled = 128 + SIGKILL;
-constexpr int kUsage = static_cast<int>(ExitCode::usage);
 
 // sshd's "client-address port server-address port".
 ProxyGreeting greeting_of(const std::string& version) {
@@ -96,7 +95,7 @@ class Proxy {
     if (::chdir(request.folder.c_str()) != 0) {
       say(failure_line(mark_, "the folder " + request.folder + " cannot be entered: " + std::strerror(errno) +
                                   "; start the job in a folder that all hosts have"));
-      exit_code_ = kUsage;
+      exit_code_ = static_cast<int>(ExitCode::usage);
       return;
     }
     SpawnRequest launcher;

@@ -12,7 +12,6 @@
 namespace dtrain::launcher {
 namespace {
 
-constexpr std::chrono::seconds kResolveTimeout{3};
 constexpr std::chrono::seconds kBeat{1};
 // A node's workers have ended for certain so long after its lease has.
 constexpr std::chrono::seconds kLeaseMargin{2};

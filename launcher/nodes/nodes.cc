@@ -19,7 +19,6 @@ namespace {
 
 using rendezvous::LeaderEvent;
 
-constexpr std::chrono::seconds kResolveTimeout{3};
 // Between a signal and the end of a job that has not begun; the host of the rendezvous answers at once.
 constexpr std::chrono::seconds kSignalPatience{1};
 // The node agent's, when subreaper or guard have ended the workers.

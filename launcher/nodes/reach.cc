@@ -17,7 +17,6 @@ using std::chrono::seconds;
 
 constexpr seconds kExchangeTimeout{60};
 constexpr seconds kScontrolTimeout{10};
-constexpr seconds kResolveTimeout{3};
 
 std::optional<SocketAddress> try_resolve(const Endpoint& endpoint, const Deadline& deadline) {
   try {

@@ -2,6 +2,7 @@
 // names do not lead to.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -9,6 +10,9 @@
 #include "launcher/plan/placement.h"
 
 namespace dtrain::launcher {
+
+/// How long a name may take to be resolved.
+inline constexpr std::chrono::seconds kResolveTimeout{3};
 
 /// --token-file, else DTRAIN_TOKEN, else DTRAIN_TOKEN_FILE, else nothing. Throws as find_token.
 std::optional<Token> find_secret(const LaunchOptions& options, const Environment& environment);

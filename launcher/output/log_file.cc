@@ -21,7 +21,7 @@ namespace dtrain::launcher {
 namespace {
 
 constexpr std::size_t kHighWater = std::size_t{1} << 20;
-constexpr std::size_t kChunk = std::size_t{256} << 10;
+constexpr std::size_t kMostWritten = std::size_t{256} << 10;
 
 // Signals are the main thread's business.
 class BlockedSignals {
@@ -79,7 +79,7 @@ void LogFile::Queue::run() {
   while (true) {
     changed.wait(lock, [this] { return closing || !pending.empty(); });
     if (closing) return;
-    const std::string chunk = pending.substr(0, kChunk);
+    const std::string chunk = pending.substr(0, kMostWritten);
     pending.erase(0, chunk.size());
     write(chunk, lock);
   }

@@ -12,7 +12,7 @@ namespace dtrain::launcher {
 namespace {
 
 // Whether a log file takes more.
-constexpr std::chrono::milliseconds kLookAgain{20};
+constexpr std::chrono::milliseconds kSettleRound{20};
 
 }  // namespace
 
@@ -120,7 +120,7 @@ void Workers::finish_output(const std::function<bool()>& is_hurried) {
   }
   const Deadline settled = Deadline::after(LogFile::kStall);
   const auto settle = [&](auto&& settle_file) {
-    while (!settle_file(Deadline::after(kLookAgain)) && !settled.expired() && !is_hurried()) {
+    while (!settle_file(Deadline::after(kSettleRound)) && !settled.expired() && !is_hurried()) {
     }
   };
   for (Worker& worker : all_) {

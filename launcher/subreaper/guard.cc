@@ -23,11 +23,11 @@ namespace {
 
 // No "dtrain" in it, nor in the subreaper's: `pkill -9 dtrain` must hit the launcher only; and not the
 // subreaper's name either.
-constexpr std::string_view kName = "process-guard";
+constexpr std::string_view kGuardName = "process-guard";
 // The subreaper needs milliseconds; one that stands still never ends.
 constexpr Duration kSubreaperPatience = std::chrono::milliseconds(500);
 // How often the subreaper is looked at, and how many looks in a row find it standing still before it is held.
-constexpr Duration kLook = std::chrono::seconds(1);
+constexpr Duration kSubreaperLook = std::chrono::seconds(1);
 constexpr int kLooks = 4;
 
 void tell(int socket, const Event& event) {
@@ -45,7 +45,7 @@ class GuardProcess {
     signals_ = block_signals_but_watch({SIGCHLD});
     subreaper_ = static_cast<pid_t>(check(Sys{::fork()}, "fork the subreaper"));
     if (subreaper_ == 0) run_subreaper(subreaper);
-    take_name(settings_.title, kName);
+    take_name(settings_.title, kGuardName);
     detach_from_all_but({settings_.socket, signals_.get(), lease_.timer_fd(), lease_.revoked_fd()});
   }
 
@@ -133,7 +133,7 @@ class GuardProcess {
   // One that is held in the kernel or by a debugger costs nothing before what it started ends, of which
   // nobody else is told.
   void look_at_subreaper() {
-    look_ = Deadline::after(kLook);
+    look_ = Deadline::after(kSubreaperLook);
     const auto subreaper = find_process(subreaper_);
     const bool waits = !subreaper || subreaper->state == 'S' || subreaper->state == 'R';
     looks_ = !waits && has_ended_child(subreaper_) ? looks_ + 1 : 0;
@@ -148,7 +148,7 @@ class GuardProcess {
   pid_t subreaper_ = -1;
   std::optional<int> status_;         // of the subreaper that has ended
   std::optional<Deadline> patience_;  // with the subreaper, once it should end everything
-  Deadline look_ = Deadline::after(kLook);
+  Deadline look_ = Deadline::after(kSubreaperLook);
   int looks_ = 0;  // in a row that have found the subreaper held and a child of its that has ended
 };
 

@@ -40,7 +40,7 @@ constexpr double kStopShare = 0.005;
 constexpr std::chrono::seconds kTellFor{60};
 constexpr std::size_t kNamedLeftovers = 4;
 // No "dtrain" in it: `pkill -9 dtrain` must not hit launcher and subreaper at once.
-constexpr std::string_view kName = "subreaper";
+constexpr std::string_view kSubreaperName = "subreaper";
 constexpr int kNotStarted = 127 << 8;  // the wait status of exit code 127
 
 class SubreaperProcess {
@@ -55,7 +55,7 @@ class SubreaperProcess {
   // Returns the process's exit code.
   int run() {
     ::setpgid(0, 0);
-    take_name(group_.title, kName);
+    take_name(group_.title, kSubreaperName);
     become_subreaper();
     signals_ = block_signals_but_watch({SIGCHLD});
     keep_lease();

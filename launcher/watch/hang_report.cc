@@ -20,7 +20,6 @@ namespace {
 using std::chrono::seconds;
 
 constexpr Duration kForAStack = seconds(10), kForAll = seconds(60), kForNccl = seconds(5);
-constexpr std::size_t kMaxThreads = 256;
 // Half a page in all: its reader has a job that hangs.
 constexpr std::size_t kMaxLines = 32, kMaxWorkers = 8, kMaxNcclLines = 8, kLeastForAStack = 6;
 
@@ -45,7 +44,7 @@ std::string headline(const HangQuestion& question) {
 /// What the first thread of the process that does its work is doing, and how many more there are.
 std::string text_of_threads(pid_t worker) {
   const pid_t pid = working_process(worker);
-  const std::vector<ThreadFacts> threads = threads_of(pid, kMaxThreads);
+  const std::vector<ThreadFacts> threads = threads_of(pid, kMostThreads);
   if (threads.empty()) return "its threads cannot be read";
   std::string text = pid != worker ? fmt::format("its process {} ({}): ", pid, threads.front().name) : "";
   text += text_of(threads.front());

@@ -25,6 +25,9 @@ struct ThreadFacts {
   std::string wait_channel;  ///< the kernel's function it sleeps in, "" where there is none or it is secret
 };
 
+/// A report shows no more threads of a process.
+inline constexpr std::size_t kMostThreads = 256;
+
 /// The threads of a process, the first one first, at most `limit` of them.
 std::vector<ThreadFacts> threads_of(pid_t pid, std::size_t limit);
 

@@ -19,7 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMaxThreads = 256;
 constexpr std::size_t kMaxFrames = 12, kMaxStackBytes = 240;
 constexpr Duration kPatience = std::chrono::seconds(1);  // until a continued process runs
 
@@ -153,7 +152,7 @@ Activities stacks_in(const std::vector<std::string>& lines) {
 }
 
 bool is_stopped(pid_t pid) {
-  const std::vector<ThreadFacts> threads = threads_of(pid, kMaxThreads);
+  const std::vector<ThreadFacts> threads = threads_of(pid, kMostThreads);
   return std::any_of(threads.begin(), threads.end(),
                      [](const ThreadFacts& thread) { return thread.state == 'T' || thread.state == 't'; });
 }
@@ -198,7 +197,7 @@ std::vector<std::string> lines_by(const std::vector<std::string>& words, pid_t p
 /// The kernel's side of each thread: what it waits in, and for root the functions it is in.
 Activities threads_by_kernel(pid_t pid) {
   Activities threads;
-  for (const ThreadFacts& thread : threads_of(pid, kMaxThreads)) {
+  for (const ThreadFacts& thread : threads_of(pid, kMostThreads)) {
     Stack stack;
     std::ifstream frames(thread.folder + "/stack");
     for (std::string line; std::getline(frames, line);) {

@@ -10,7 +10,7 @@
 namespace dtrain {
 namespace {
 
-constexpr std::string_view kTokens = "tokens", kDocuments = "documents", kAsked = "asked";
+constexpr std::string_view kDocuments = "documents", kAsked = "asked";
 
 Tensor without_first(const Tensor& x) { return x.slice(1, 1, x.size(1)); }
 Tensor without_last(const Tensor& x) { return x.slice(1, 0, x.size(1) - 1); }

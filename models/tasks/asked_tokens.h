@@ -6,10 +6,14 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "training/task.h"
 
 namespace dtrain {
+
+/// The field of samples that language models learn from.
+inline constexpr std::string_view kTokens = "tokens";
 
 /// Beside `tokens`, integers [N + 1], samples may have `documents`, integers [N + 1], where in the sample the
 /// document of each token begins (a document's first token is not asked for), and `asked`, integers [N + 1],

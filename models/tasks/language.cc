@@ -19,7 +19,6 @@
 namespace dtrain {
 namespace {
 
-constexpr std::string_view kTokens = "tokens";
 /// From so many words on logits are never in memory at once: below, they are no larger than what a block
 /// keeps.
 constexpr std::int64_t kManyWords = 4096;

@@ -11,7 +11,7 @@
 namespace dtrain {
 namespace {
 
-constexpr std::string_view kTokens = "tokens", kSegments = "segments";
+constexpr std::string_view kTextTokens = "tokens", kSegments = "segments";
 
 bool are_integers(const Field& field) {
   return (field.dtype == DType::i32 || field.dtype == DType::i64) && field.shape.rank() == 1;
@@ -51,13 +51,14 @@ TextClassification::TextClassification(TextModel model) : model_(std::move(model
 }
 
 std::size_t TextClassification::input_field(std::span<const std::string> names) const {
-  const auto found = std::ranges::find(names, kTokens);
+  const auto found = std::ranges::find(names, kTextTokens);
   if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
   throw UsageError(fmt::format("{}: expected samples with a field tokens, got none", model_.name));
 }
 
 TextModel TextClassification::model_for(std::span<const Field> fields) const {
-  const Field *const tokens = find_field(fields, kTokens), *const segments = find_field(fields, kSegments),
+  const Field *const tokens = find_field(fields, kTextTokens),
+                     *const segments = find_field(fields, kSegments),
                      *const label = find_field(fields, kLabelField);
   const bool labelled =
       label != nullptr && label->dtype == DType::i64 && label->shape.rank() == 0 && label->values > 1;
@@ -106,7 +107,7 @@ std::unique_ptr<Module> TextClassification::build_tensor_parallel(std::span<cons
 // What no row of the batch has is not computed. On a GPU that would wait for the tokens, and steps of one
 // length can be recorded.
 Tensors TextClassification::inputs(const BatchTensors& batch) const {
-  Tensor tokens = batch[kTokens].to(DType::i64);
+  Tensor tokens = batch[kTextTokens].to(DType::i64);
   Tensor segments = batch.contains(kSegments) ? batch[kSegments] : Tensor::zeros_like(tokens);
   if (!model_.shape.padding) return {tokens, segments};
   if (tokens.device().type() == DeviceType::cpu) {

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using Numbers = std::map<std::string, std::int64_t>;
 
-constexpr int kDeepest = 32;
+constexpr int kTokenizerDepth = 32;
 constexpr std::int64_t kPublishedVocabulary = 30522;
 constexpr std::array<std::pair<const char*, const char*>, 3> kConfigKeys = {
     {{"[CLS]", "cls_token_id"}, {"[SEP]", "sep_token_id"}, {"[MASK]", "mask_token_id"}}};
@@ -42,7 +42,7 @@ Numbers read_vocabulary(const fs::path& path) {
 }
 
 Numbers read_added_tokens(const fs::path& path) {
-  const auto json = parse_strict_json(read_whole(path), path, 0, kDeepest);
+  const auto json = parse_strict_json(read_whole(path), path, 0, kTokenizerDepth);
   const auto added = json.is_object() ? json.find("added_tokens") : json.end();
   if (!json.is_object() || added == json.end() || !added->is_array())
     throw DataError(path.string(), -1, "a tokenizer with a list of added_tokens", "none");

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr int kDeepest = 16;
+constexpr int kConfigDepth = 16;
 constexpr std::int64_t kLargest = std::int64_t{1} << 31;
 
 /// Reads keys of one object of a file; what is not as it must be is named.
@@ -306,7 +306,7 @@ TextModel read_text_config(const fs::path& path) {
   std::ifstream in(path);
   if (!in) throw DataError(path.string(), -1, "a config.json of published weights", "no such file");
   const std::string text{std::istreambuf_iterator<char>(in), {}};
-  const Json json = parse_strict_json(text, path, 0, kDeepest);
+  const Json json = parse_strict_json(text, path, 0, kConfigDepth);
   if (!json.is_object()) throw DataError(path.string(), -1, "one JSON object", kind_of(json));
   const Keys keys(json, path);
   const std::string type = keys.text("model_type", "none");

@@ -12,12 +12,11 @@ namespace {
 
 using server::append_values;
 using server::bytes_of;
-using server::Message;
 using server::meta_of;
 using server::Op;
 
-Message request(Op op) {
-  Message message;
+server::Message request(Op op) {
+  server::Message message;
   message.head.kind = static_cast<std::uint8_t>(op);
   return message;
 }
@@ -53,7 +52,7 @@ struct KeyValueStore::Impl {
 
   void post_push(int server, const std::vector<std::size_t>& share, const NamedTensors& gradients,
                  double rate) {
-    Message message = request(Op::push);
+    server::Message message = request(Op::push);
     message.head.rate = rate;
     for (const std::size_t i : share) {
       Place& at = place(gradients[i].first);
@@ -66,7 +65,7 @@ struct KeyValueStore::Impl {
   }
 
   void post_pull(int server, const std::vector<std::size_t>& share, const NamedTensors& values) {
-    Message message = request(Op::pull);
+    server::Message message = request(Op::pull);
     for (const std::size_t i : share) {
       const Place& at = place(values[i].first);
       message.keys.push_back(at.index);
@@ -75,7 +74,8 @@ struct KeyValueStore::Impl {
     channels.post(server, std::move(message));
   }
 
-  void fill(const std::vector<std::size_t>& share, const NamedTensors& values, const Message& answer) {
+  void fill(const std::vector<std::size_t>& share, const NamedTensors& values,
+            const server::Message& answer) {
     std::size_t offset = 0;
     for (const std::size_t i : share) {
       Tensor value = values[i].second.detach();
@@ -90,16 +90,16 @@ struct KeyValueStore::Impl {
   }
 
   PushDelay take_push(int server, const Deadline& deadline) {
-    const Message answer = channels.answer(server, deadline);
+    const server::Message answer = channels.answer(server, deadline);
     return {answer.head.number, answer.head.ahead};
   }
 
   std::int64_t introduce(const std::string& key, const Tensor& value, bool brings, int server,
                          const Deadline& deadline) {
-    Message message = request(Op::init);
+    server::Message message = request(Op::init);
     message.text = to_text(meta_of(key, value));
     if (brings) append_values(value, message.payload);
-    const Message answer = channels.ask(server, std::move(message), deadline);
+    const server::Message answer = channels.ask(server, std::move(message), deadline);
     places[key] = {server, static_cast<std::uint32_t>(answer.head.number), 0};
     return answer.head.ahead;
   }
@@ -162,20 +162,20 @@ PushDelay KeyValueStore::exchange(const NamedTensors& gradients, double rate, co
 }
 
 void KeyValueStore::put(std::int64_t number, std::span<const std::byte> text, const Deadline& deadline) {
-  Message message = request(Op::put);
+  server::Message message = request(Op::put);
   message.head.number = number;
   message.payload.assign(text.begin(), text.end());
   impl_->channels.ask(0, std::move(message), deadline);
 }
 
 std::vector<std::byte> KeyValueStore::wait_get(std::int64_t number, const Deadline& deadline) {
-  Message message = request(Op::wait_get);
+  server::Message message = request(Op::wait_get);
   message.head.number = number;
   return impl_->channels.ask(0, std::move(message), deadline).payload;
 }
 
 ServerState KeyValueStore::state(int server, const Deadline& deadline) {
-  const Message answer = impl_->channels.ask(server, request(Op::state), deadline);
+  const server::Message answer = impl_->channels.ask(server, request(Op::state), deadline);
   const auto meta = server::state_meta(answer.text);
   if (!meta) throw PeerError("parameter server: its state is not valid", PeerFailure{-1, "", "state", 0, ""});
   ServerState state;
@@ -194,7 +194,7 @@ ServerState KeyValueStore::state(int server, const Deadline& deadline) {
 
 void KeyValueStore::restore(int server, const NamedTensors& state, std::span<const std::int64_t> applied,
                             const Deadline& deadline) {
-  Message message = request(Op::restore);
+  server::Message message = request(Op::restore);
   server::StateMeta meta;
   for (const auto& [name, tensor] : state) {
     meta.tensors.push_back(meta_of(name, tensor));

@@ -1,13 +1,15 @@
-// How gradients are laid out in buckets: PyTorch's DDP rule, as a pure function.
+// How gradients are laid out in buckets: PyTorch's DDP rule, as a pure function; and the memory of a bucket.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/base/dtype.h"
-#include "runtime/device/dims.h"
+#include "runtime/device/view.h"
 
 namespace dtrain {
 
@@ -43,5 +45,17 @@ std::vector<BucketLayout> lay_out_buckets(std::span<const GradientSlot> slots,
 
 /// count-1, …, 1, 0: backward meets parameters in the reverse order of their construction.
 std::vector<std::size_t> reverse_order(std::size_t count);
+
+/// How long an owner of buckets waits, before it frees them, for a collective that still uses them; one that
+/// failed uses nothing any more.
+inline constexpr std::chrono::seconds kDestructionWait{5};
+
+/// `count` elements at `data`, flat and dense.
+inline View flat_view(void* data, DType dtype, std::size_t count) {
+  return {data, dtype, {static_cast<std::int64_t>(count)}, {1}};
+}
+inline void* offset_by(void* data, std::size_t elements, DType dtype) {
+  return static_cast<std::byte*>(data) + elements * size_of(dtype);
+}
 
 }  // namespace dtrain

@@ -9,17 +9,8 @@
 namespace dtrain {
 namespace {
 
-constexpr std::chrono::seconds kDestructionWait{5};
 constexpr std::size_t kSliceMultiple = 16;  // elements; for the sake of vector loads
 constexpr std::size_t kBlock = 1U << 14;    // elements added up at a time: they stay in a core's cache
-
-View flat_view(void* data, DType dtype, std::size_t count) {
-  return {data, dtype, {static_cast<std::int64_t>(count)}, {1}};
-}
-
-void* offset_by(void* data, std::size_t elements, DType dtype) {
-  return static_cast<std::byte*>(data) + elements * size_of(dtype);
-}
 
 std::size_t slice_of(std::size_t count, int ranks) {
   const auto size = static_cast<std::size_t>(ranks);

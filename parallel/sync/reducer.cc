@@ -9,17 +9,6 @@
 namespace dtrain {
 namespace {
 
-constexpr std::chrono::seconds kDestructionWait{5};
-
-View flat_view(void* data, DType dtype, std::size_t count) {
-  const auto extent = static_cast<std::int64_t>(count);
-  return {data, dtype, {extent}, {1}};
-}
-
-void* offset_by(void* data, std::size_t elements, DType dtype) {
-  return static_cast<std::byte*>(data) + elements * size_of(dtype);
-}
-
 // "bucket 2 (fc2.bias to conv1.weight)": in the order of arrival.
 std::string label_of(std::size_t index, const BucketLayout& layout, const std::vector<GradientSlot>& slots) {
   const std::string& first = slots[layout.slots.front()].name;

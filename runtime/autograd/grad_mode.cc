@@ -5,14 +5,14 @@ namespace {
 
 // The one piece of per-thread state of the runtime: it has to reach every operation between the guard and
 // its end, through code that does not know about it.
-thread_local bool recording = true;
+thread_local bool recorded = true;
 
 }  // namespace
 
-bool grad_enabled() noexcept { return recording; }
+bool grad_enabled() noexcept { return recorded; }
 
-GradMode::GradMode(bool enabled) noexcept : before_(recording) { recording = enabled; }
+GradMode::GradMode(bool enabled) noexcept : before_(recorded) { recorded = enabled; }
 
-GradMode::~GradMode() { recording = before_; }
+GradMode::~GradMode() { recorded = before_; }
 
 }  // namespace dtrain

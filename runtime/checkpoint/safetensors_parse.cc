@@ -20,7 +20,7 @@ constexpr std::pair<std::string_view, DType> kDtypeNames[] = {
 
 using nlohmann::json;
 
-constexpr int kDeepest = 3;  // header → tensor → shape
+constexpr int kHeaderDepth = 3;  // header → tensor → shape
 
 class HeaderParser {
  public:
@@ -30,7 +30,7 @@ class HeaderParser {
   SafetensorsHeader parse(Verify verify) {
     const std::string_view text = head_.substr(kSafetensorsPrefixBytes);
     if (text.empty() || text.front() != '{') fail("a header that begins with '{'", "something else");
-    const json header = parse_strict_json(text, path_, kSafetensorsPrefixBytes, kDeepest);
+    const json header = parse_strict_json(text, path_, kSafetensorsPrefixBytes, kHeaderDepth);
     if (!header.is_object()) fail("a header object", kind_of(header));
     SafetensorsHeader result;
     SafetensorsMetadata metadata;

@@ -17,8 +17,8 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr int kFormatVersion = 1;
-constexpr int kDeepest = 7;  // index → dtrain → tensors → tensor → pieces → piece → begin
+constexpr int kIndexVersion = 1;
+constexpr int kIndexDepth = 7;  // index → dtrain → tensors → tensor → pieces → piece → begin
 
 auto box_of(const IndexedPiece& piece) {
   const auto list = [](const Dims& dims) { return std::vector<std::int64_t>(dims.begin(), dims.end()); };
@@ -139,21 +139,21 @@ std::string format_shard_index(std::span<const IndexedTensor> tensors) {
   }
   index["metadata"] = {{"total_size", bytes}};
   index["weight_map"] = std::move(weight_map);
-  index["dtrain"] = {{"format", kFormatVersion}, {"tensors", std::move(all)}};
+  index["dtrain"] = {{"format", kIndexVersion}, {"tensors", std::move(all)}};
   return format_sealed_json(std::move(index), "index of shards");
 }
 
 std::vector<IndexedTensor> parse_shard_index(const std::string& text, const std::filesystem::path& path,
                                              std::span<const std::string> files) {
   check_sealed_json(text, path);
-  const json parsed = parse_strict_json(text, path, 0, kDeepest);
+  const json parsed = parse_strict_json(text, path, 0, kIndexDepth);
   const auto fail = [&](const std::string& found) {
     throw DataError(path.string(), -1, "an index of shards", found);
   };
   std::vector<IndexedTensor> tensors;
   try {
     const auto& ours = parsed.at("dtrain");
-    if (const std::int64_t format = integer_of(ours.at("format")); format != kFormatVersion) {
+    if (const std::int64_t format = integer_of(ours.at("format")); format != kIndexVersion) {
       fail("format " + std::to_string(format));
     }
     for (const auto& [name, value] : ours.at("tensors").items()) {

@@ -14,8 +14,8 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr int kFormatVersion = 1;
-constexpr int kDeepest = 4;
+constexpr int kStateVersion = 1;
+constexpr int kStateDepth = 4;
 
 void check_count(const std::string& name, std::int64_t value) {
   if (value < 0)
@@ -36,7 +36,7 @@ void check_state(const TrainingState& state) {
 
 ordered_json state_json(const TrainingState& state, const CheckpointSeals& seals) {
   ordered_json result;
-  result["format"] = kFormatVersion;
+  result["format"] = kStateVersion;
   result["step"] = state.step;
   result["epoch"] = state.epoch;
   result["position_in_epoch"] = state.position_in_epoch;
@@ -64,10 +64,10 @@ TrainingState parse_training_state(const std::string& text, const std::filesyste
                                    CheckpointSeals& seals) {
   // The checksum first: what it covers was written by us, so what is wrong after it is a version, not damage.
   check_sealed_json(text, path);
-  const json parsed = parse_strict_json(text, path, 0, kDeepest);
+  const json parsed = parse_strict_json(text, path, 0, kStateDepth);
   try {
-    if (const std::int64_t format = integer_of(parsed.at("format")); format != kFormatVersion) {
-      throw DataError(path.string(), -1, "format " + std::to_string(kFormatVersion), std::to_string(format));
+    if (const std::int64_t format = integer_of(parsed.at("format")); format != kStateVersion) {
+      throw DataError(path.string(), -1, "format " + std::to_string(kStateVersion), std::to_string(format));
     }
     TrainingState state;
     state.step = integer_of(parsed.at("step"));

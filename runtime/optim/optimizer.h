@@ -83,9 +83,7 @@ class Optimizer {
     Tensor skip, skipped;            ///< the gate, here; undefined without one
 
     Kernels& kernels() const { return device->kernels(); }
-    StepGate gate() const {
-      return {skip.defined() ? skip.view() : View{}, skipped.defined() ? skipped.view() : View{}};
-    }
+    StepGate gate() const { return {view_or_none(skip), view_or_none(skipped)}; }
   };
   /// What is to be updated in a kernel call on each device group.
   class ForeachLists {

@@ -36,7 +36,6 @@ void RmsProp::update_group(std::size_t group) {
   const RmsPropOptions& options = options_[group];
   ForeachLists slots(*this);
   std::vector<Tensor> gradients;  // keeps a dense copy alive, where one is needed
-  const auto view_of = [](const Tensor& tensor) { return tensor.defined() ? tensor.view() : View{}; };
   for (std::size_t i = groups()[group].begin; i < groups()[group].end; ++i) {
     const Tensor& parameter = parameters()[i].second;
     const Tensor gradient = parameter.grad();
@@ -48,8 +47,8 @@ void RmsProp::update_group(std::size_t group) {
       if (options.momentum != 0) averages.momentum = Tensor::zeros_like(parameter);
       if (options.centered) averages.mean = Tensor::zeros_like(parameter);
     }
-    slots.add(i, {parameter.view(), gradients.back().view(), view_of(averages.momentum),
-                  averages.square.view(), view_of(averages.mean)});
+    slots.add(i, {parameter.view(), gradients.back().view(), view_or_none(averages.momentum),
+                  averages.square.view(), view_or_none(averages.mean)});
     parameter.mark_modified();
   }
   slots.for_each_device_group([&](const DeviceGroup& devices, std::span<const OptimizerSlot> here) {

@@ -9,8 +9,6 @@ namespace {
 
 constexpr std::string_view kSteps = "step";
 
-View view_of(const Tensor& tensor) { return tensor.defined() ? tensor.view() : View{}; }
-
 }  // namespace
 
 void StatefulOptimizer::update() {
@@ -40,8 +38,8 @@ void StatefulOptimizer::update_group(std::size_t group) {
     State& state = states_[i];
     advance(state, parameter, group);
     slots_by_step.try_emplace(state.steps, *this)
-        .first->second.add(i, {parameter.view(), gradients.back().view(), view_of(state.arrays[0]),
-                               view_of(state.arrays[1])});
+        .first->second.add(i, {parameter.view(), gradients.back().view(), view_or_none(state.arrays[0]),
+                               view_or_none(state.arrays[1])});
     parameter.mark_modified();
   }
   for (const auto& [step, slots] : slots_by_step) {

@@ -370,6 +370,9 @@ class Tensor {
 
 using Tensors = std::vector<Tensor>;
 
+/// A null view for an undefined tensor, as kernels take what is optional.
+inline View view_or_none(const Tensor& tensor) { return tensor.defined() ? tensor.view() : View{}; }
+
 /// Values that were picked along a dimension, in order, and the int64 places where they were.
 struct Sorted {
   Tensor values;

@@ -77,9 +77,10 @@ class Table {
 
   bool on_gpus() const { return over_ == "gpus"; }
   bool is_large() const { return model_ == "resnet18"; }
-  // Powers of two where that can be, so that dividing by them is exact; ResNet-18 is here for its layers and
-  // its size, so that few and small pictures will do.
-  int batch_of(int workers) const { return (workers % 3 == 0 ? 48 : 64) / (is_large() ? 2 : 1); }
+  /// Steps take seconds: ResNet-18 is here for its layers and its size, and emulated GPUs watch each access.
+  bool is_slow() const { return is_large() || on_gpus(); }
+  // Powers of two where that can be, so that dividing by them is exact.
+  int batch_of(int workers) const { return (workers % 3 == 0 ? 48 : 64) / (is_slow() ? 2 : 1); }
 
   /// Devices of a process that `form` names; 1 where it names none.
   static int devices_of(const Form& form) {
@@ -102,9 +103,9 @@ class Table {
 
   Arguments training(int workers) const {
     Arguments arguments = {"--global-batch-size", std::to_string(batch_of(workers)), "--max-steps",
-                           is_large() ? "3" : "10", "--eval-every", "0", "--log-every", "1", "--threads", "1",
+                           is_slow() ? "3" : "10", "--eval-every", "0", "--log-every", "1", "--threads", "1",
                            "--optimizer", "sgd", "--momentum", "0.9", "--lr", is_large() ? "0.001" : "0.05",
-                           // A step on an emulated GPU takes half a minute where others run beside it.
+                           // A step on an emulated GPU takes many seconds where others run beside it.
                            "--collective-timeout", "240"};
     const Arguments data = model_ == "branches"      ? Arguments{"--weight-decay", "0.1"}
                            : model_ == "transformer" ? Arguments{"--dataset",  "text:words.txt,context=16",

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kPlateauMargin = 1e-4;  // ReduceLROnPlateau's threshold
 
-const std::string kPrefix = "monitor.";
+const std::string kMonitorPrefix = "monitor.";
 constexpr const char* kBest = ".best";
 
 double value_of(const Evaluation& found, const std::string& metric) {
@@ -85,11 +85,11 @@ std::map<std::string, double> MetricMonitor::state() const {
     state[name + kBest] = *best.value;
     state[name + ".step"] = static_cast<double>(best.step);
   };
-  add(kPrefix + metric_, best_);
+  add(kMonitorPrefix + metric_, best_);
   if (keeps_best_ && best_.value) state[kBestStep] = static_cast<double>(best_.step);
   if (!lowers_rate_) return state;
-  add(kPrefix + "plateau." + metric_, plateau_);
-  state[kPrefix + "plateaus"] = plateaus_;
+  add(kMonitorPrefix + "plateau." + metric_, plateau_);
+  state[kMonitorPrefix + "plateaus"] = plateaus_;
   return state;
 }
 
@@ -103,9 +103,9 @@ void MetricMonitor::load(const std::map<std::string, double>& state) {
                 .since = static_cast<std::int64_t>(number(name + ".since").value_or(0)),
                 .step = static_cast<std::int64_t>(number(name + ".step").value_or(0))};
   };
-  best_ = read(kPrefix + metric_);
-  plateau_ = read(kPrefix + "plateau." + metric_);
-  plateaus_ = static_cast<int>(number(kPrefix + "plateaus").value_or(0));
+  best_ = read(kMonitorPrefix + metric_);
+  plateau_ = read(kMonitorPrefix + "plateau." + metric_);
+  plateaus_ = static_cast<int>(number(kMonitorPrefix + "plateaus").value_or(0));
 }
 
 }  // namespace dtrain

@@ -12,7 +12,7 @@ namespace dtrain {
 namespace {
 
 constexpr const char* kNextLr = "next-lr";
-const std::string kPrefix = "option.";
+const std::string kOptionPrefix = "option.";
 const std::string kUnset = "unset";
 std::string value_of(const Options& options, const std::string& name) {
   return options.has(name) ? options.text(name) : kUnset;
@@ -36,14 +36,14 @@ bool are_equal(const std::string& a, const std::string& b) {
 
 std::map<std::string, std::string> noted_options(const Options& options) {
   std::map<std::string, std::string> noted;
-  for (const std::string& name : noted_names()) noted.emplace(kPrefix + name, value_of(options, name));
+  for (const std::string& name : noted_names()) noted.emplace(kOptionPrefix + name, value_of(options, name));
   return noted;
 }
 
 std::string changed_options(const Options& now, const std::map<std::string, std::string>& saved) {
   std::string text;
   for (const std::string& name : noted_names()) {
-    const auto before = saved.find(kPrefix + name);
+    const auto before = saved.find(kOptionPrefix + name);
     const std::string value = value_of(now, name);
     if (before == saved.end() || are_equal(before->second, value)) continue;
     text += fmt::format("{}--{} {} ({} before)", text.empty() ? "" : ", ", name, value, before->second);

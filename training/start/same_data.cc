@@ -11,25 +11,6 @@
 namespace dtrain {
 namespace {
 
-constexpr char kBetween = '\x1f';
-
-std::string to_text(const DataFingerprint& data) {
-  std::string text;
-  for (const auto& [name, value] : to_entries(data))
-    text += fmt::format("{}{}{}{}", name, kBetween, value, kBetween);
-  return text;
-}
-
-DataFingerprint from_text(std::string_view text) {
-  std::map<std::string, std::string> entries;
-  while (!text.empty()) {
-    const std::size_t middle = text.find(kBetween), end = text.find(kBetween, middle + 1);
-    entries.emplace(text.substr(0, middle), text.substr(middle + 1, end - middle - 1));
-    text.remove_prefix(end + 1);
-  }
-  return from_entries(entries).value();
-}
-
 /// Whether `now` begins with the samples that `then` had.
 bool begins_with(const Source& now, const SplitFingerprint& then) {
   return now.size() >= then.size && fits(then, fingerprint(now, then.size));
@@ -54,8 +35,8 @@ std::vector<std::string> sorted_words(std::string_view text) {
 }  // namespace
 
 void check_same_data(const DataFingerprint& data, Communicator& workers, const Deadline& deadline) {
-  const std::string first = broadcast_text(workers, to_text(data), deadline);
-  const std::string differs = difference(from_text(first), data);
+  const auto first = from_entries(broadcast_entries(workers, to_entries(data), deadline)).value();
+  const std::string differs = difference(first, data);
   if (differs.empty()) return;
   const std::string words =
       fmt::format("--dataset: rank {} has different data from rank 0: {}; give all workers the same files",

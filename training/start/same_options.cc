@@ -13,28 +13,10 @@
 namespace dtrain {
 namespace {
 
-constexpr char kBetween = '\x1f', kBehind = '\x1e';  // of name and value, of options
-
 std::map<std::string, std::string> shared_options(const Options& options) {
   std::map<std::string, std::string> shared;
   for (const auto& [name, value] : options.all()) {
     if (value.agreement != Agreement::own) shared[name] = value.text;
-  }
-  return shared;
-}
-
-std::string to_text(const std::map<std::string, std::string>& shared) {
-  std::string text;
-  for (const auto& [name, value] : shared) text += fmt::format("{}{}{}{}", name, kBetween, value, kBehind);
-  return text;
-}
-
-std::map<std::string, std::string> from_text(std::string_view text) {
-  std::map<std::string, std::string> shared;
-  for (std::size_t begin = 0, end = 0; (end = text.find(kBehind, begin)) != text.npos; begin = end + 1) {
-    const std::string_view one = text.substr(begin, end - begin);
-    const std::size_t middle = std::min(one.find(kBetween), one.size() - 1);
-    shared.emplace(one.substr(0, middle), one.substr(middle + 1));
   }
   return shared;
 }
@@ -62,8 +44,7 @@ std::string difference(const std::map<std::string, std::string>& own,
 
 void check_same_options(const Options& options, Communicator& workers, const Deadline& deadline) {
   const std::map<std::string, std::string> own = shared_options(options);
-  const std::string first = broadcast_text(workers, to_text(own), deadline);
-  const std::string words = difference(own, from_text(first), workers.rank());
+  const std::string words = difference(own, broadcast_entries(workers, own, deadline), workers.rank());
   if (words.empty()) return;
   workers.abort(words);
   throw UsageError(words);

@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // clang-format off
-constexpr OptionSpec kOptions[] = {
+constexpr OptionSpec kConvertOptions[] = {
     {"from", "What to convert", "PATH", "", "a .safetensors file of another program (such as a PyTorch state_dict), or a run or checkpoint of dtrain"},
     {"run", "What to convert", "RUN", "", "with a file: a run with the network that the weights are for, instead of the options that describe the network"},
     {"dataset", "What to convert", "NAME", "fashion-mnist", "with a file, without --run: the data set that the network is for, as in dtrain train"},
@@ -107,8 +107,8 @@ void write(const Converted& converted, const fs::path& path, bool overwrite) {
   }
 }
 
-std::vector<OptionSpec> specs_of(const TrainProgram& program) {
-  std::vector<OptionSpec> specs(std::begin(kOptions), std::end(kOptions));
+std::vector<OptionSpec> convert_specs(const TrainProgram& program) {
+  std::vector<OptionSpec> specs(std::begin(kConvertOptions), std::end(kConvertOptions));
   specs.insert(specs.begin() + 2, program.options.begin(), program.options.end());
   return specs;
 }
@@ -123,7 +123,7 @@ std::string path_option(const Options& options, const std::string& name, const c
 ExitCode convert_command(const TrainProgram& program, const std::vector<std::string>& arguments,
                          const Environment& environment) {
   const std::string name = program.name + " convert";
-  const std::vector<OptionSpec> specs = specs_of(program);
+  const std::vector<OptionSpec> specs = convert_specs(program);
   const Options options = resolve_options(name, specs, arguments, environment);
   const std::string usage = fmt::format(
       "usage: {} --from PATH --to FILE.safetensors [options]\n\nExamples:\n"

@@ -21,7 +21,7 @@ namespace dtrain {
 namespace {
 
 // clang-format off
-constexpr OptionSpec kOptions[] = {
+constexpr OptionSpec kPredictOptions[] = {
     {"input", "What to predict", "FILE", "", "samples: a .npy, .npz, .csv or IDX file, or NAME=FILE,... for a network with several input fields; for an image network also a JPEG, PNG or WebP file, a folder of them, or tar shards"},
     {"checkpoint", "What to predict", "PATH", "", "weights other than the run's newest: a checkpoint directory or a .safetensors file"},
     {"batch-size", "What to predict", "N", "256", "samples per batch"},
@@ -122,12 +122,12 @@ ExitCode predict_command(const TrainProgram& program, const std::vector<std::str
   const std::string name = program.name + " predict";
   std::vector<std::string> arguments = given;
   const std::vector<std::string> words = take_words(arguments, 1);
-  const Options options = resolve_options(name, kOptions, arguments, environment);
+  const Options options = resolve_options(name, kPredictOptions, arguments, environment);
   if (const auto help = asked_help(options,
                                    fmt::format("usage: {0} [RUN] --input FILE [options]\n\nExamples:\n"
                                                "  {0} runs/mine --input new.csv\n  {0} --input pictures/",
                                                name),
-                                   kOptions)) {
+                                   kPredictOptions)) {
     fmt::print("{}", *help);
     return ExitCode::ok;
   }

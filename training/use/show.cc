@@ -16,7 +16,7 @@ namespace dtrain {
 namespace {
 
 // clang-format off
-constexpr OptionSpec kOptions[] = {
+constexpr OptionSpec kShowOptions[] = {
     {"dataset", "What to show", "NAME", "", "without a run: the data set that the network is for, as in dtrain train; unset: fashion-mnist"},
     {"data-dir", "What to show", "DIR", "", "folder with the data set's files"},
     {"parameters", "Output", "", "", "also list each parameter and buffer with its dtype and shape"},
@@ -24,9 +24,9 @@ constexpr OptionSpec kOptions[] = {
 };
 // clang-format on
 
-std::vector<OptionSpec> specs_of(const TrainProgram& program) {
+std::vector<OptionSpec> show_specs(const TrainProgram& program) {
   std::vector<OptionSpec> specs(program.options.begin(), program.options.end());
-  specs.insert(specs.end(), std::begin(kOptions), std::end(kOptions));
+  specs.insert(specs.end(), std::begin(kShowOptions), std::end(kShowOptions));
   return specs;
 }
 
@@ -75,7 +75,7 @@ std::string list_of(const Module& network) {
 ExitCode show_command(const TrainProgram& program, const std::vector<std::string>& arguments,
                       const Environment& environment) {
   const std::string name = program.name + " show";
-  const std::vector<OptionSpec> specs = specs_of(program);
+  const std::vector<OptionSpec> specs = show_specs(program);
   std::vector<std::string> rest = arguments;
   const std::vector<std::string> words = take_words(rest, 1);
   const Options options = resolve_options(name, specs, rest, environment);

@@ -19,7 +19,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int kDeepest = 8;
-constexpr std::int64_t kMostRuns = 100'000;
 constexpr int kMostWorkers = 4096;
 constexpr double kLargestWhole = 0x1p53;  // beyond, a double leaves some out
 

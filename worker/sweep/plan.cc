@@ -13,7 +13,6 @@
 namespace dtrain::sweep {
 namespace {
 
-constexpr std::size_t kMostRuns = 100'000;
 constexpr std::size_t kLongestName = 120, kShortenedName = 100;
 constexpr std::int64_t kDrawsPerRun = 100;  // until all runs that there are were surely drawn
 
@@ -61,7 +60,7 @@ std::vector<Run> make_grid(const SweepConfig& config) {
   std::size_t total = 1;
   for (const OptionChoice& option : config.options) {
     total *= option.values.size();
-    if (total > kMostRuns)
+    if (total > static_cast<std::size_t>(kMostRuns))
       throw UsageError(
           fmt::format("{}: options: expected at most {} runs, got more", config.file, kMostRuns));
   }

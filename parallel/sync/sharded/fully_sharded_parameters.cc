@@ -6,14 +6,13 @@
 #include <utility>
 
 #include "parallel/span_of.h"
+#include "parallel/sync/buckets.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
 #include "runtime/tensor/tracking.h"
 
 namespace dtrain {
 namespace {
-
-constexpr std::chrono::seconds kDestructionWait{5};
 
 std::size_t bytes_of(std::size_t elements, const Tensor& tensor) {
   return elements * size_of(tensor.dtype());

@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "parallel/sync/buckets.h"
 #include "runtime/autograd/grad_mode.h"
 #include "runtime/base/error.h"
 
 namespace dtrain {
 namespace {
-
-constexpr std::chrono::seconds kDestructionWait{5};
 
 /// `count` elements of one-dimensional `memory` from `first` on.
 View part_of(const View& memory, std::size_t first, std::size_t count) {

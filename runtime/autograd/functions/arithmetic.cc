@@ -19,7 +19,7 @@ Tensor scalar_like(const Tensor& x, double value) {
 }
 
 /// What integers become beside a fraction or in a quotient: torch's default dtype.
-Tensor as_floats(const Tensor& x) { return x.to(DType::f32); }
+Tensor as_f32(const Tensor& x) { return x.to(DType::f32); }
 
 /// `op` of operands that have no kernels as they are, in dtypes that have; the result is of the dtype that
 /// PyTorch gives. Nothing where there are kernels, and for two different floating dtypes, which are refused.
@@ -33,7 +33,7 @@ std::optional<Tensor> promoted(const Tensor& a, const Tensor& b, const Op& op) {
 }
 
 /// A tensor of float16 that has no kernels on its device.
-bool is_widened(const Tensor& x) {
+bool is_widened_half(const Tensor& x) {
   return x.dtype() == DType::f16 && computed_in(DType::f16, x.device()) != DType::f16;
 }
 
@@ -111,7 +111,7 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor div(const Tensor& a, const Tensor& b) {
-  if (!is_floating(a.dtype()) && !is_floating(b.dtype())) return div(as_floats(a), as_floats(b));
+  if (!is_floating(a.dtype()) && !is_floating(b.dtype())) return div(as_f32(a), as_f32(b));
   if (autocast_mixes(a, b)) return div(autocast_full(a), autocast_full(b));
   if (auto result = promoted(a, b, [](const Tensor& x, const Tensor& z) { return div(x, z); }))
     return *std::move(result);
@@ -136,9 +136,9 @@ Tensor maximum(const Tensor& a, const Tensor& b) { return extreme("maximum", Bin
 Tensor minimum(const Tensor& a, const Tensor& b) { return extreme("minimum", BinaryOp::min, a, b); }
 
 Tensor add(const Tensor& a, Number b) {
-  if (is_widened(a)) return add(as_computed(a), b).to(a.dtype());
+  if (is_widened_half(a)) return add(as_computed(a), b).to(a.dtype());
   if (stays_whole(a, b)) return among_integers("add", BinaryOp::add, a, b);
-  if (!is_floating(a.dtype())) return add(as_floats(a), b);
+  if (!is_floating(a.dtype())) return add(as_f32(a), b);
   Tensor result = empty_like(a);
   a.device().kernels().affine(a.view(), 1.0, b.real(), result.view());
   if (!recording(a)) return result;
@@ -152,9 +152,9 @@ Tensor sub(const Tensor& a, Number b) {
 }
 
 Tensor mul(const Tensor& a, Number b) {
-  if (is_widened(a)) return mul(as_computed(a), b).to(a.dtype());
+  if (is_widened_half(a)) return mul(as_computed(a), b).to(a.dtype());
   if (stays_whole(a, b)) return among_integers("mul", BinaryOp::mul, a, b);
-  if (!is_floating(a.dtype())) return mul(as_floats(a), b);
+  if (!is_floating(a.dtype())) return mul(as_f32(a), b);
   Tensor result = empty_like(a);
   a.device().kernels().affine(a.view(), b.real(), -0.0, result.view());  // + 0 would turn -0 into 0
   if (!recording(a)) return result;
@@ -163,14 +163,14 @@ Tensor mul(const Tensor& a, Number b) {
 }
 
 Tensor div(const Tensor& a, Number b) {
-  if (!is_floating(a.dtype())) return div(as_floats(a), b);
+  if (!is_floating(a.dtype())) return div(as_f32(a), b);
   return mul(a, 1.0 / b.real());
 }
 
 Tensor sub(Number a, const Tensor& b) {
-  if (is_widened(b)) return sub(a, as_computed(b)).to(b.dtype());
+  if (is_widened_half(b)) return sub(a, as_computed(b)).to(b.dtype());
   if (stays_whole(b, a)) return add(mul(b, -1), a);
-  if (!is_floating(b.dtype())) return sub(a, as_floats(b));
+  if (!is_floating(b.dtype())) return sub(a, as_f32(b));
   Tensor result = empty_like(b);
   b.device().kernels().affine(b.view(), -1.0, a.real(), result.view());
   if (!recording(b)) return result;
@@ -178,18 +178,16 @@ Tensor sub(Number a, const Tensor& b) {
                 [](const Tensor& grad, GradSink& sink) { sink.deliver(0, neg(grad)); });
 }
 
-Tensor div(Number a, const Tensor& b) {
-  return mul(reciprocal(is_floating(b.dtype()) ? b : as_floats(b)), a);
-}
+Tensor div(Number a, const Tensor& b) { return mul(reciprocal(is_floating(b.dtype()) ? b : as_f32(b)), a); }
 
 Tensor pow(const Tensor& a, Number exponent) {
-  if (is_widened(a)) return pow(as_computed(a), exponent).to(a.dtype());
+  if (is_widened_half(a)) return pow(as_computed(a), exponent).to(a.dtype());
   if (stays_whole(a, exponent)) {
     if (exponent.whole() >= 0) return among_integers("pow", BinaryOp::pow, a, exponent);
     throw UsageError("pow: expected an exponent of at least 0 beside " + a.describe() + ", got " +
                      std::to_string(exponent.whole()) + "; convert the tensor with to()");
   }
-  if (!is_floating(a.dtype())) return pow(as_floats(a), exponent);
+  if (!is_floating(a.dtype())) return pow(as_f32(a), exponent);
   const double n = exponent.real();
   Tensor result = apply("pow", BinaryOp::pow, a, scalar_like(a, n));
   if (!recording(a)) return result;

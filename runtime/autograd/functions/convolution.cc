@@ -17,7 +17,6 @@
 namespace dtrain {
 namespace {
 
-constexpr MemoryFormat kChannelsLast = MemoryFormat::channels_last;
 constexpr std::int64_t kMostU8Indices = 256;
 
 /// `grad` in the memory format of the result it belongs to.
@@ -111,7 +110,7 @@ struct ConvolutionCall {
   Conv2dGeometry geometry;
   Activation activation = Activation::none;
 
-  View bias_view() const { return bias.defined() ? bias.view() : View{}; }
+  View bias_view() const { return view_or_none(bias); }
 };
 
 /// Throws UsageError as conv2d.
@@ -171,7 +170,7 @@ Tensor pool2d(const Tensor& given, const Pool2dGeometry& g) {
     const DType dtype = g.kernel_h * g.kernel_w <= kMostU8Indices ? DType::u8 : DType::i32;
     indices = Tensor::empty(shape, x.shared_device(), dtype, format);
   }
-  x.device().kernels().pool2d(g, x.view(), result.view(), indices.defined() ? indices.view() : View{});
+  x.device().kernels().pool2d(g, x.view(), result.view(), view_or_none(indices));
   if (!recorded) return result;
   return record("pool2d", std::move(result), {x}, [g, indices, format](const Tensor& grad, GradSink& sink) {
     sink.deliver(0, pool2d_gradient(grad, indices, sink.shape(0), g, format));
@@ -190,8 +189,8 @@ namespace {
 
 /// The windows that cut `in` places into `out` parts, which overlap where that does not divide. Each is
 /// filled up to the longest with places of its own that do not count.
-struct Windows {
-  Windows(std::int64_t in, std::int64_t out, const Tensor& like) {
+struct UnevenWindows {
+  UnevenWindows(std::int64_t in, std::int64_t out, const Tensor& like) {
     check_extents("adaptive_avg_pool2d: outputs and extent", {out, in});
     const auto begin_of = [=](std::int64_t i) { return i * in / out; };
     auto sizes = host_values<float>(out);
@@ -222,7 +221,7 @@ struct Windows {
 /// Averages over windows that differ in size: gathered, cleared of what does not count (chosen, for 0 · ∞ is
 /// not 0), and added up.
 Tensor average_windows(const Tensor& x, std::int64_t height, std::int64_t width) {
-  const Windows rows(x.size(2), height, x), columns(x.size(3), width, x);
+  const UnevenWindows rows(x.size(2), height, x), columns(x.size(3), width, x);
   const Tensor gathered = x.index_select(2, rows.places).index_select(3, columns.places);
   const Tensor inside = mul(rows.inside.unsqueeze(1), columns.inside);
   const Tensor counted = where(inside, gathered, Tensor::zeros({}, x.shared_device(), x.dtype()));

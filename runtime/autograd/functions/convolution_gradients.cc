@@ -10,12 +10,8 @@
 namespace dtrain {
 namespace {
 
-constexpr MemoryFormat kChannelsLast = MemoryFormat::channels_last;
-
 /// As the kernels take an activation.
 Tensor dense(const Tensor& x) { return is_dense(x) ? x : x.contiguous(kChannelsLast); }
-
-View view_or_none(const Tensor& tensor) { return tensor.defined() ? tensor.view() : View{}; }
 
 /// The elements of x that max pooling chose.
 Tensor pool2d_pick(const Tensor& given, const Tensor& indices, const Pool2dGeometry& geometry) {

@@ -5,6 +5,9 @@
 
 namespace dtrain {
 
+/// How activations of pictures lie in memory.
+inline constexpr MemoryFormat kChannelsLast = MemoryFormat::channels_last;
+
 /// [N, O, OH, OW]. Throws UsageError naming conv2d and all operands when they do not fit.
 Dims conv2d_shape(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dGeometry& geometry);
 

@@ -12,8 +12,6 @@
 namespace dtrain {
 namespace {
 
-constexpr MemoryFormat kChannelsLast = MemoryFormat::channels_last;
-
 struct FusedSaved {
   Saved x, w, bias;
   Tensor mask;
@@ -66,8 +64,8 @@ void fused_backward(const FusedSaved& saved, const Tensor& given, GradSink& sink
   Tensor grad_b = bias_wanted ? sink.destination(2, device) : Tensor();
   Tensor grad_x = sink.wants(0) ? Tensor::empty(x.shape(), device, x.dtype(), saved.x_format) : Tensor();
   device->kernels().conv2d_relu_pool2d_backward(saved.conv, saved.pool, x.view(), w.view(), grad.view(),
-                                                saved.mask.view(), grad_x.defined() ? grad_x.view() : View{},
-                                                grad_w.view(), bias_wanted ? grad_b.view() : View{});
+                                                saved.mask.view(), view_or_none(grad_x), grad_w.view(),
+                                                bias_wanted ? grad_b.view() : View{});
   if (sink.wants(1)) sink.deliver(1, std::move(grad_w));
   if (bias_wanted) sink.deliver(2, std::move(grad_b));
   if (grad_x.defined()) sink.deliver(0, std::move(grad_x));
@@ -88,8 +86,7 @@ Tensor conv2d_relu_pool2d(const Tensor& given, const Tensor& given_weight, const
   Tensor result = Tensor::empty(shape, x.shared_device(), x.dtype(), kChannelsLast), mask;
   const bool recorded = recording({x, w, bias});
   if (recorded) mask = Tensor::empty(shape, x.shared_device(), DType::u8, kChannelsLast);
-  x.device().kernels().conv2d_relu_pool2d(conv, pool, x.view(), w.view(),
-                                          bias.defined() ? bias.view() : View{}, result.view(),
+  x.device().kernels().conv2d_relu_pool2d(conv, pool, x.view(), w.view(), view_or_none(bias), result.view(),
                                           recorded ? mask.view() : View{});
   if (!recorded) return autocast_rounded(result);
   FusedSaved saved{Saved::input(x),

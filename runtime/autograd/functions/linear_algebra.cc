@@ -161,9 +161,8 @@ void check_linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
 Tensor linear_rows(const Tensor& input, const Tensor& parameter, const Tensor& bias, Activation activation) {
   const Tensor x = dense_matrix(input), weight = dense_matrix(parameter), w = autocast_weight(weight, x);
   Tensor result = Tensor::empty({x.size(0), w.size(0)}, x.shared_device(), x.dtype());
-  x.device().kernels().matmul(batch_of_one(x.view()), batch_of_one(transposed(w.view())),
-                              bias.defined() ? bias.view() : View{}, activation, false,
-                              batch_of_one(result.view()));
+  x.device().kernels().matmul(batch_of_one(x.view()), batch_of_one(transposed(w.view())), view_or_none(bias),
+                              activation, false, batch_of_one(result.view()));
   if (!recording({x, weight, bias})) return result;
   LinearSaved saved{Saved::input_if(weight.requires_grad(), x),
                     Saved::input_if(x.requires_grad(), w),

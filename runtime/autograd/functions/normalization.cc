@@ -22,8 +22,6 @@ struct NormSaved {
   std::shared_ptr<BatchPeers> peers;  ///< null: the batch is all here
 };
 
-View view_or_none(const Tensor& tensor) { return tensor.defined() ? tensor.view() : View{}; }
-
 void check_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& mean,
                       const Tensor& var, const Tensor& residual, bool training) {
   check_floating("batch_norm", x);

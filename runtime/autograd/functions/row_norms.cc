@@ -32,7 +32,7 @@ void check_norm(std::string_view name, const Tensor& x, const Dims& shape, const
 }
 
 /// What backward keeps.
-struct NormSaved {
+struct RowNormSaved {
   RowNormRule rule;
   Saved x, weight;
   bool has_weight = false;
@@ -41,10 +41,8 @@ struct NormSaved {
   Tensor weight_of(const GradSink& sink) const { return has_weight ? weight.get(sink) : Tensor(); }
 };
 
-View view_or_null(const Tensor& tensor) { return tensor.defined() ? tensor.view() : View{}; }
-
 /// With create_graph: the gradients as differentiable operations.
-void norm_backward_recorded(const NormSaved& saved, const Tensor& grad, GradSink& sink) {
+void norm_backward_recorded(const RowNormSaved& saved, const Tensor& grad, GradSink& sink) {
   const Tensor x = saved.x.get(sink), weight = saved.weight_of(sink);
   const Tensor centered = saved.rule.centered ? sub(x, mean(x, {-1}, true)) : x;
   const Tensor scale = rsqrt(add(mean(square(centered), {-1}, true), saved.rule.eps));
@@ -58,7 +56,7 @@ void norm_backward_recorded(const NormSaved& saved, const Tensor& grad, GradSink
   sink.deliver(0, mul(gradient, scale));
 }
 
-void norm_backward(const NormSaved& saved, const Tensor& given, GradSink& sink) {
+void norm_backward(const RowNormSaved& saved, const Tensor& given, GradSink& sink) {
   if (grad_enabled()) return norm_backward_recorded(saved, given, sink);
   const Tensor grad = given.contiguous(), x = saved.x.get_if(sink.wants(0) || sink.wants(1), sink),
                weight = saved.weight.get_if(saved.has_weight && sink.wants(0), sink);
@@ -66,9 +64,9 @@ void norm_backward(const NormSaved& saved, const Tensor& given, GradSink& sink) 
   for (int i = 0; i < 3; ++i) {
     if (sink.wants(i)) to[i] = sink.destination(i, grad.shared_device());
   }
-  grad.device().kernels().row_norm_backward(x.view(), view_or_null(weight), view_or_null(saved.mean),
-                                            saved.inv_std.view(), grad.view(), view_or_null(to[0]),
-                                            view_or_null(to[1]), view_or_null(to[2]));
+  grad.device().kernels().row_norm_backward(x.view(), view_or_none(weight), view_or_none(saved.mean),
+                                            saved.inv_std.view(), grad.view(), view_or_none(to[0]),
+                                            view_or_none(to[1]), view_or_none(to[2]));
   // Parameters first: the sooner they are delivered, the sooner they can be sent to other ranks.
   for (const int i : {1, 2, 0}) {
     if (sink.wants(i)) sink.deliver(i, std::move(to[i]));
@@ -86,11 +84,11 @@ Tensor normalised(std::string_view name, const RowNormRule& rule, const Tensor& 
   const Tensor inv_std = Tensor::empty({x.size(0)}, x.shared_device(), statistics);
   const Tensor mean = rule.centered ? Tensor::empty({x.size(0)}, x.shared_device(), statistics) : Tensor();
   Tensor result = Tensor::empty(x.shape(), x.shared_device(), x.dtype());
-  x.device().kernels().row_norm(rule, x.view(), view_or_null(scale), view_or_null(shift), view_or_null(mean),
+  x.device().kernels().row_norm(rule, x.view(), view_or_none(scale), view_or_none(shift), view_or_none(mean),
                                 inv_std.view(), result.view());
   if (recording({x, scale, shift})) {
-    NormSaved saved{rule, Saved::input(x), Saved::input_if(scale.defined(), scale), scale.defined(),
-                    mean, inv_std};
+    RowNormSaved saved{rule, Saved::input(x), Saved::input_if(scale.defined(), scale), scale.defined(),
+                       mean, inv_std};
     result = record(
         name, std::move(result), {x, scale, shift},
         [saved = std::move(saved)](const Tensor& grad, GradSink& sink) { norm_backward(saved, grad, sink); });

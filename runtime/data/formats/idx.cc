@@ -15,8 +15,8 @@ namespace dtrain {
 namespace {
 
 constexpr std::uint8_t kUnsignedByte = 0x08;
-constexpr std::size_t kMagicBytes = 4;
-constexpr std::size_t kMostDimensions = 4, kLongestHeader = kMagicBytes + 4 * kMostDimensions;
+constexpr std::size_t kIdxMagicBytes = 4;
+constexpr std::size_t kMostDimensions = 4, kLongestHeader = kIdxMagicBytes + 4 * kMostDimensions;
 constexpr std::uint64_t kSmallestWorthCaching = 1 << 20;  // smaller content inflates in under 5 ms
 constexpr std::size_t kFirstAllocation = 1 << 20;
 
@@ -52,7 +52,7 @@ std::string shape_text(const Dims& item) {
 
 // `rank` 0: any that there may be.
 std::size_t check_magic(std::span<const std::uint8_t> front, std::size_t rank, const Origin& origin) {
-  if (front.size() < kMagicBytes)
+  if (front.size() < kIdxMagicBytes)
     origin.refuse(front.size(), "an IDX header of at least 4 bytes", "the end of the file");
   if (front[0] != 0 || front[1] != 0) {
     origin.refuse(0, "two zero bytes, as IDX files begin",
@@ -74,14 +74,14 @@ Header parse_header(std::span<const std::uint8_t> front, const std::optional<Dim
                     const Origin& origin) {
   const std::size_t rank = check_magic(front, item ? static_cast<std::size_t>(item->rank()) + 1 : 0, origin);
   Header header;
-  header.bytes = kMagicBytes + 4 * rank;
+  header.bytes = kIdxMagicBytes + 4 * rank;
   if (front.size() < header.bytes) {
     origin.refuse(front.size(), fmt::format("an IDX header of {} bytes", header.bytes),
                   "the end of the file");
   }
   std::uint64_t elements = 1;
   for (std::size_t i = 0; i < rank; ++i) {
-    const std::size_t at = kMagicBytes + 4 * i;
+    const std::size_t at = kIdxMagicBytes + 4 * i;
     const std::uint32_t extent = big_endian(front, at);
     const auto index = static_cast<int>(i);
     if (extent == 0) origin.refuse(at, fmt::format("dimension {} to be at least 1", i), "0");
@@ -96,7 +96,7 @@ Header parse_header(std::span<const std::uint8_t> front, const std::optional<Dim
   }
   const std::uint64_t room = origin.most_bytes - std::min<std::uint64_t>(origin.most_bytes, header.bytes);
   if (elements > room) {
-    origin.refuse(kMagicBytes,
+    origin.refuse(kIdxMagicBytes,
                   fmt::format("{} elements, the product of dimensions {}", elements, header.dims.to_string()),
                   origin.compressed ? fmt::format("a gzip file that can hold {} at most", room)
                                     : fmt::format("{} bytes behind the header", room));

@@ -22,7 +22,7 @@ static_assert(std::endian::native == std::endian::little, "elements are used as 
 
 constexpr std::string_view kMagic = "\x93NUMPY";
 // NumPy's own headers end long before: they grow with the fields of a record only.
-constexpr std::size_t kMagicBytes = 6, kVersionEnd = 8, kLongestFront = 1 << 20;
+constexpr std::size_t kNpyMagicBytes = 6, kVersionEnd = 8, kLongestFront = 1 << 20;
 
 struct KnownType {
   std::string_view descr;
@@ -188,7 +188,7 @@ Extent find_dictionary(std::span<const std::uint8_t> content, const std::string&
   const auto cut = [&](const char* expected) {
     throw DataError(path, static_cast<std::int64_t>(content.size()), expected, "the end of the file");
   };
-  const auto front = content.first(std::min(content.size(), kMagicBytes));
+  const auto front = content.first(std::min(content.size(), kNpyMagicBytes));
   if (!std::equal(front.begin(), front.end(), reinterpret_cast<const std::uint8_t*>(kMagic.data())))
     throw DataError(path, 0, "\\x93NUMPY, as .npy files begin", "something else");
   if (content.size() < kVersionEnd) cut("the magic number and version of a .npy file");

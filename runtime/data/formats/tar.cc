@@ -20,7 +20,6 @@
 namespace dtrain {
 namespace {
 
-constexpr std::int64_t kBlock = kTarBlock;
 constexpr std::int64_t kMostExtra = 1 << 20;   // bytes of a pax header or a long name
 constexpr std::int64_t kMostSparse = 1 << 30;  // bytes of a sparse file that is read
 
@@ -29,7 +28,7 @@ using Bytes = TarBytes;
 /// Where the block behind a member begins.
 std::int64_t behind(const TarMember& member) {
   const std::int64_t end = member.pieces.empty() ? member.offset + member.bytes : member.pieces.back().offset;
-  return (end + kBlock - 1) / kBlock * kBlock;
+  return (end + kTarBlock - 1) / kTarBlock * kTarBlock;
 }
 
 [[noreturn]] void refuse_map(const std::string& path, std::int64_t offset, const std::string& name) {
@@ -129,8 +128,8 @@ std::span<const std::uint8_t> TarReader::read(const TarMember& member) {
 }
 
 std::optional<TarMember> TarReader::member_at(std::int64_t offset) {
-  if (offset < kBlock || offset % kBlock != 0 || offset > window_->size()) return std::nullopt;
-  const Bytes block = window_->at(offset - kBlock, kBlock);
+  if (offset < kTarBlock || offset % kTarBlock != 0 || offset > window_->size()) return std::nullopt;
+  const Bytes block = window_->at(offset - kTarBlock, kTarBlock);
   const auto kind = static_cast<char>(block[156]);
   const auto bytes = tar_number(block.subspan(124, 12));
   if (!tar_checksum_fits(block) || (kind != '0' && kind != '\0' && kind != '7') || !bytes ||
@@ -143,11 +142,11 @@ std::optional<TarMember> TarReader::member_at(std::int64_t offset) {
 void TarReader::read_old_map(std::int64_t header, TarMember& member) {
   constexpr std::size_t kEntries = 386, kMore = 482, kSize = 483, kNumber = 12, kMoreAgain = 504;
   SparseMap map;
-  const Bytes block = window_->at(header, kBlock);
+  const Bytes block = window_->at(header, kTarBlock);
   const auto size = tar_number(block.subspan(kSize, kNumber));
   bool good = size && map.add_entries(block.subspan(kEntries, kMore - kEntries));
-  for (bool more = block[kMore] != 0; more && good; member.offset += kBlock) {
-    const Bytes next = window_->at(member.offset, kBlock);
+  for (bool more = block[kMore] != 0; more && good; member.offset += kTarBlock) {
+    const Bytes next = window_->at(member.offset, kTarBlock);
     more = next[kMoreAgain] != 0;
     good = map.add_entries(next.first(kMoreAgain));
   }
@@ -173,9 +172,9 @@ void TarReader::read_pax_map(const TarExtras& extras, TarMember& member) {
                     "none");
   SparseMapText text;
   while (extras.map_in_content() && !text.complete()) {
-    if (end - member.offset < kBlock || !text.add(window_->at(member.offset, kBlock)))
+    if (end - member.offset < kTarBlock || !text.add(window_->at(member.offset, kTarBlock)))
       refuse_map(path_, member.offset, member.name);
-    member.offset += kBlock;
+    member.offset += kTarBlock;
   }
   const SparseMap& map = extras.map_in_content() ? text.map() : extras.map;
   auto pieces = map.pieces(member.offset, *extras.sparse_size, end - member.offset);
@@ -210,7 +209,7 @@ void TarReader::read_extras(char kind, const TarMember& member, TarExtras& extra
 void TarReader::for_each(const std::function<void(const TarMember&)>& visit) {
   TarExtras extras;
   for (std::int64_t at = 0; at < window_->size();) {
-    const Bytes block = window_->at(at, kBlock);
+    const Bytes block = window_->at(at, kTarBlock);
     if (std::ranges::all_of(block, [](std::uint8_t byte) { return byte == 0; })) return;
     if (!tar_checksum_fits(block))
       throw DataError(path_, at, "a header of a tar archive", "a wrong checksum");
@@ -219,7 +218,7 @@ void TarReader::for_each(const std::function<void(const TarMember&)>& visit) {
     if (!bytes) throw DataError(path_, at, "the size of a member", "no number");
     const bool is_more = kind == 'L' || kind == 'x' || kind == 'X';  // X: Solaris's x
     TarMember member{extras.sparse_name ? *extras.sparse_name : extras.name.value_or(tar_name(block)),
-                     at + kBlock, *bytes};
+                     at + kTarBlock, *bytes};
     if (extras.bytes && !is_more) member.bytes = *extras.bytes;
     check_end(at, member);
     if (is_more) read_extras(kind, member, extras);

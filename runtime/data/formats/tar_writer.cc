@@ -13,7 +13,7 @@
 namespace dtrain {
 namespace {
 
-constexpr std::size_t kBlock = 512, kMostName = 100, kPiece = 1 << 20;
+constexpr std::size_t kBlock = kTarBlock, kMostName = 100, kPiece = 1 << 20;
 constexpr std::uint64_t kMostBytes = std::uint64_t{8} << 30;  // eleven octal digits
 
 /// Where a field of a header begins, and how many octal digits it has.

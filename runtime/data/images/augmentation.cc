@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 3> kPresets = {"none", "imagenet", "image
 constexpr std::string_view kSteps =
     "crop, flip, jitter=BRIGHTNESS/CONTRAST/SATURATION/HUE, randaugment=OPS/MAGNITUDE, trivialaugment, "
     "erase=PROBABILITY, size=PIXELS, size=FROM/TO/FIRST/LAST";
-constexpr int kMostPixels = 1 << 14;  // of a side
+constexpr int kMostSide = 1 << 14;  // of a side
 constexpr int kSizeStep = 32, kMostEpochs = 1'000'000;
 
 const std::array<Augmentation, 3>& presets() {
@@ -57,12 +57,12 @@ bool is_whole(double value) { return value == std::floor(value); }
 
 /// "176" or "160/192/11/13"; nothing where it is neither.
 std::optional<TrainingSize> training_size(std::string_view text) {
-  auto v = numbers(text, 1, kMostPixels);
+  auto v = numbers(text, 1, kMostSide);
   v = v ? std::vector{v->front(), v->front(), 0.0, 0.0} : numbers(text, 4, kMostEpochs);
   if (!v || !std::ranges::all_of(*v, is_whole)) return {};
   TrainingSize size{static_cast<int>((*v)[0]), static_cast<int>((*v)[1]), static_cast<int>((*v)[2]),
                     static_cast<int>((*v)[3])};
-  const bool fits = std::min(size.from, size.to) >= 1 && std::max(size.from, size.to) <= kMostPixels;
+  const bool fits = std::min(size.from, size.to) >= 1 && std::max(size.from, size.to) <= kMostSide;
   if (!fits || size.first > size.last) return {};
   if (size.from == size.to) size.first = size.last = 0;
   return size;

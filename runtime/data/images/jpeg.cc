@@ -73,7 +73,7 @@ void cmyk_to_rgb(const std::uint8_t* from, int width, std::uint8_t* to) {
 }
 
 /// Of a part: one that is narrower is upsampled in another way.
-constexpr int kLeastWidth = 32;
+constexpr int kLeastPartWidth = 32;
 
 class JpegDecoder final : public PictureDecoder {
  public:
@@ -115,8 +115,8 @@ PictureView JpegDecoder::decode_region(const Region& region, Picture& memory) {
   jpeg_decompress_struct& info = jpeg_->info;
   const bool is_cmyk = info.num_components == 4;
   info.out_color_space = is_cmyk ? JCS_CMYK : JCS_RGB;
-  const int right = std::min(std::max(region.left + region.width + 1, kLeastWidth), size().width);
-  const int left = std::max(std::min(region.left - 1, right - kLeastWidth), 0);
+  const int right = std::min(std::max(region.left + region.width + 1, kLeastPartWidth), size().width);
+  const int left = std::max(std::min(region.left - 1, right - kLeastPartWidth), 0);
   auto begin = static_cast<JDIMENSION>(left), width = static_cast<JDIMENSION>(right - left);
   const bool started = jpeg_->attempt([&] {
     jpeg_start_decompress(&info);

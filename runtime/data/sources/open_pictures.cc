@@ -19,7 +19,6 @@ namespace {
 
 constexpr int kMostPixels = 1 << 14;  // of a side
 constexpr std::int64_t kMostFrames = 1 << 14, kMostMaskClasses = 65535;
-constexpr double kDefaultShare = 0.9;
 
 /// 256 for 224, as ImageNet is evaluated.
 std::int64_t default_resize(std::int64_t size) { return (size * 8 + 6) / 7; }
@@ -207,7 +206,7 @@ PictureRequest take_request(SourceSpec& spec, const PictureOptions& options, std
   PictureRequest request{options, spec.take("test"), take_hold_out(spec)};
   spec.finish(fmt::format("size=N, resize=N, mean=X, deviation=X, {}, {}", known, kHoldOutSettings));
   HoldOut& how = request.hold_out;
-  if (!request.test && how.folds == 0 && how.share == 0) how.share = kDefaultShare;
+  if (!request.test && how.folds == 0 && how.share == 0) how.share = kDefaultTrainShare;
   check_hold_out(spec, how, request.test.has_value());
   return request;
 }

@@ -11,9 +11,6 @@
 namespace dtrain {
 namespace {
 
-constexpr std::int64_t kMostContext = 1 << 20;
-constexpr double kDefaultShare = 0.9;
-
 std::vector<std::string> matching(const SourceSpec& spec, const std::filesystem::path& folder,
                                   const std::string& pattern) {
   const std::string whole = (folder / pattern).string();
@@ -81,7 +78,7 @@ Splits open_tokens(std::string_view text, const std::filesystem::path& folder) {
   spec.finish(
       fmt::format("context=N, stride=N, documents=HOW, vocabulary=N, tokenizer=FILE, test=PATTERN, {}",
                   kHoldOutSettings));
-  if (!test && hold_out.folds == 0 && hold_out.share == 0) hold_out.share = kDefaultShare;
+  if (!test && hold_out.folds == 0 && hold_out.share == 0) hold_out.share = kDefaultTrainShare;
   check_hold_out(spec, hold_out, test.has_value());
   if (!test && windows.stride < windows.context)
     spec.refuse("test=PATTERN, as windows that overlap cannot be split",

@@ -45,6 +45,12 @@ class SourceSpec {
   std::vector<std::pair<std::string, std::string>> settings_;  // values not decoded yet
 };
 
+/// The share that is trained on where the data has no test part and none is asked for.
+inline constexpr double kDefaultTrainShare = 0.9;
+
+/// Tokens of a window of text.
+inline constexpr std::int64_t kMostContext = 1 << 20;
+
 /// What take_hold_out() takes, for SourceSpec::finish().
 inline constexpr std::string_view kHoldOutSettings = "split=SHARE, fold=K/N, stratify=yes or split-seed=N";
 

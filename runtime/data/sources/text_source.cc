@@ -14,8 +14,6 @@ namespace dtrain {
 namespace {
 
 constexpr std::int64_t kBytes = 256;
-constexpr double kDefaultShare = 0.9;
-constexpr std::int64_t kMostContext = 1 << 20;
 
 std::shared_ptr<const std::string> read_text(const std::string& path) {
   ContentReader reader(path, "a text file");
@@ -74,7 +72,7 @@ Splits open_text(std::string_view text, const std::filesystem::path& folder) {
   const auto test = spec.take("test");
   HoldOut hold_out = take_hold_out(spec);
   spec.finish(fmt::format("context=N, tokenizer=FILE, test=FILE, {}", kHoldOutSettings));
-  if (!test && hold_out.folds == 0 && hold_out.share == 0) hold_out.share = kDefaultShare;
+  if (!test && hold_out.folds == 0 && hold_out.share == 0) hold_out.share = kDefaultTrainShare;
   check_hold_out(spec, hold_out, test.has_value());
   const auto open = [&](const std::string& kind, const std::string& file) -> std::shared_ptr<const Source> {
     const std::string path = (folder / file).string(), name = fmt::format("{} ({})", kind, path);

@@ -18,7 +18,7 @@
 namespace dtrain {
 namespace {
 
-constexpr std::uint32_t kCharacters = 0x110000, kSurrogates = 0xd800, kBehindSurrogates = 0xe000;
+constexpr std::uint32_t kSurrogates = 0xd800, kBehindSurrogates = 0xe000;
 constexpr std::size_t kJitStackBytes = 1 << 20;
 
 struct CodeTraits {

@@ -24,7 +24,7 @@ struct PairHash {
 using Places = std::vector<std::uint32_t>;  ///< numbers of words, ascending
 
 /// A pair that may be joined. The count is that of when it was put in: it may have fallen since.
-struct Candidate {
+struct CountedPair {
   std::int64_t count = 0;
   Pair pair;
   Places words;  ///< that have it, or had
@@ -32,7 +32,7 @@ struct Candidate {
 
 /// The heap's top is the greatest: the highest count, then the lowest numbers. Words differ where a pair came
 /// up twice, as "ab c" and "a bc" make the same token.
-bool less(const Candidate& a, const Candidate& b) {
+bool less(const CountedPair& a, const CountedPair& b) {
   return std::tie(a.count, b.pair, b.words) < std::tie(b.count, a.pair, a.words);
 }
 
@@ -86,7 +86,7 @@ class Learner {
 
   LearnedPairs learn(std::int64_t vocabulary, const std::function<void(std::int64_t)>& on_token) {
     while (static_cast<std::int64_t>(learned_.tokens.size()) < vocabulary && !candidates_.empty()) {
-      Candidate best = take();
+      CountedPair best = take();
       if (const std::int64_t now = counts_.at(best.pair); now != best.count) {
         best.count = now;
         put(std::move(best));
@@ -127,7 +127,7 @@ class Learner {
     if (places.empty() || places.back() != word) places.push_back(word);
   }
 
-  void merge(const Candidate& best) {
+  void merge(const CountedPair& best) {
     const auto [left, right] = best.pair;
     const std::int32_t joined = number_of(learned_.tokens[static_cast<std::size_t>(left)] +
                                           learned_.tokens[static_cast<std::size_t>(right)]);
@@ -143,13 +143,13 @@ class Learner {
     for (auto& [pair, places] : found)
       if (const std::int64_t now = counts_.at(pair); now > 0) put({now, pair, std::move(places)});
   }
-  void put(Candidate candidate) {
+  void put(CountedPair candidate) {
     candidates_.push_back(std::move(candidate));
     std::push_heap(candidates_.begin(), candidates_.end(), less);
   }
-  Candidate take() {
+  CountedPair take() {
     std::pop_heap(candidates_.begin(), candidates_.end(), less);
-    Candidate top = std::move(candidates_.back());
+    CountedPair top = std::move(candidates_.back());
     candidates_.pop_back();
     return top;
   }
@@ -168,7 +168,7 @@ class Learner {
   std::unordered_map<std::string, std::int32_t> numbers_;
   std::vector<Word> words_;
   std::unordered_map<Pair, std::int64_t, PairHash> counts_;
-  std::vector<Candidate> candidates_;  ///< a heap
+  std::vector<CountedPair> candidates_;  ///< a heap
 };
 
 }  // namespace

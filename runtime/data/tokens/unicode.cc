@@ -6,8 +6,6 @@
 namespace dtrain {
 namespace {
 
-constexpr std::size_t kCharacters = 0x110000;
-
 std::uint8_t class_of(CharacterKind kind) {
   switch (kind) {
     case CharacterKind::lu:

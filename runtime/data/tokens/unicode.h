@@ -9,6 +9,9 @@
 
 namespace dtrain {
 
+/// Code points, used or not.
+inline constexpr std::uint32_t kCharacters = 0x110000;
+
 /// Bits of a character's class; a character has one of them or none.
 enum CharacterClass : std::uint8_t {
   kUpper = 1,        ///< Lu and Lt

@@ -29,7 +29,7 @@ class CudaGraph final : public Graph {
   }
 
   void launch(Stream& stream) override {
-    check(cudaGraphLaunch(executable_.get(), native(stream)), "launch a CUDA graph");
+    check(cudaGraphLaunch(executable_.get(), cuda::native(stream)), "launch a CUDA graph");
   }
 
  private:

@@ -74,7 +74,7 @@ std::string lines_of(const std::vector<ExportedPoint>& points) {
   return lines;
 }
 
-fs::path write_files(const ExportedRun& run, const fs::path& root, const std::string& experiment) {
+fs::path write_mlflow_files(const ExportedRun& run, const fs::path& root, const std::string& experiment) {
   if (experiment.empty() || experiment.find('\n') != experiment.npos)
     throw UsageError("MLflow: expected the name of an experiment, got '" + experiment + "'");
   const std::string id = experiment_id(experiment);
@@ -118,7 +118,7 @@ fs::path write_files(const ExportedRun& run, const fs::path& root, const std::st
 
 fs::path write_mlflow(const ExportedRun& run, const fs::path& root, const std::string& experiment) {
   try {
-    return write_files(run, root, experiment);
+    return write_mlflow_files(run, root, experiment);
   } catch (const fs::filesystem_error& error) {
     throw SystemError("write " + error.path1().string(), error.code().value());
   }

@@ -174,7 +174,7 @@ std::string time_name(double seconds) {
   return {text.data(), std::strftime(text.data(), text.size(), "%Y%m%d_%H%M%S", &parts)};
 }
 
-fs::path write_files(const ExportedRun& run, const fs::path& root, const std::string& project) {
+fs::path write_wandb_files(const ExportedRun& run, const fs::path& root, const std::string& project) {
   const std::string id = run.id.substr(0, 12);
   const fs::path folder = fs::absolute(root).lexically_normal() / "wandb" /
                           fmt::format("offline-run-{}-{}", time_name(run.begin), id);
@@ -194,7 +194,7 @@ fs::path write_files(const ExportedRun& run, const fs::path& root, const std::st
 
 fs::path write_wandb(const ExportedRun& run, const fs::path& root, const std::string& project) {
   try {
-    return write_files(run, root, project);
+    return write_wandb_files(run, root, project);
   } catch (const fs::filesystem_error& error) {
     throw SystemError("write " + error.path1().string(), error.code().value());
   }

@@ -16,7 +16,7 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t kLongestLine = 1 << 20;
 // Beyond this a step or an epoch is not one that was counted.
 constexpr double kMostSteps = 1e15;
-constexpr std::size_t kMostShown = 20;  // texts, the newest
+constexpr std::size_t kMostTexts = 20;  // texts, the newest
 constexpr std::size_t kMostNames = 32;  // of an evaluation's metrics, of a step's parts
 constexpr std::size_t kMostRanks = 4096;
 
@@ -161,7 +161,7 @@ bool MetricsReader::record(std::string_view text) {
     const json said = record.value("text", json());
     if (!step || !said.is_string()) return true;
     metrics_.shown[static_cast<std::int64_t>(*step)] = said.get<std::string>();
-    if (metrics_.shown.size() > kMostShown) metrics_.shown.erase(metrics_.shown.begin());
+    if (metrics_.shown.size() > kMostTexts) metrics_.shown.erase(metrics_.shown.begin());
   } else if (event == "phases") {
     PhaseTimes times = phases_of(record);
     const double steps = count(record, "steps").value_or(1);

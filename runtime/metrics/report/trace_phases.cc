@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kMostRanks = 64;
+constexpr std::int64_t kMostTraces = 64;
 constexpr std::size_t kLargestTrace = 64 << 20;
 constexpr std::size_t kMostParts = 32;
 
@@ -94,7 +94,7 @@ void add_trace(const std::string& json_text, PhaseTimes& times) {
 
 PhaseTimes trace_phases(const std::filesystem::path& run) {
   PhaseTimes times;
-  for (std::int64_t rank = 0; rank < kMostRanks; ++rank) {
+  for (std::int64_t rank = 0; rank < kMostTraces; ++rank) {
     const auto text = read_if_there(run / fmt::format("trace-rank{}.json", rank), kLargestTrace);
     if (!text) break;
     add_trace(*text, times);

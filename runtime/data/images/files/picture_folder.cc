@@ -22,13 +22,14 @@ namespace fs = std::filesystem;
 constexpr int kMostDepth = 64;  // of folders: a link to a folder above itself has no end
 
 /// The endings that torchvision takes for pictures.
-constexpr std::array<std::string_view, 9> kEndings = {".jpg", ".jpeg", ".png",  ".ppm", ".bmp",
-                                                      ".pgm", ".tif",  ".tiff", ".webp"};
+constexpr std::array<std::string_view, 9> kPictureEndings = {".jpg", ".jpeg", ".png",  ".ppm", ".bmp",
+                                                             ".pgm", ".tif",  ".tiff", ".webp"};
 
 bool is_listed(std::string name, Listed listed) {
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
   if (listed == Listed::frames && name.ends_with(".npy")) return true;
-  return std::ranges::any_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); });
+  return std::ranges::any_of(kPictureEndings,
+                             [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
 /// The names in one folder, in order.

@@ -22,7 +22,7 @@
 namespace dtrain {
 namespace {
 
-constexpr std::array<std::string_view, 4> kEndings = {"jpg", "jpeg", "png", "webp"};
+constexpr std::array<std::string_view, 4> kMemberEndings = {"jpg", "jpeg", "png", "webp"};
 constexpr std::string_view kJson = "json.", kClassesMember = "__classes__";
 constexpr std::int64_t kMostLabelBytes = 1 << 20, kMostClasses = 1 << 24;
 
@@ -73,9 +73,9 @@ class Grouping {
   void finish() {
     if (members_.empty()) return;
     const auto picture = std::ranges::find_if(
-        kEndings, [&](std::string_view ending) { return members_.contains(std::string(ending)); });
+        kMemberEndings, [&](std::string_view ending) { return members_.contains(std::string(ending)); });
     const TarMember& first = members_.begin()->second;
-    if (picture == kEndings.end()) lacks(first, "jpg, .jpeg, .png or .webp");
+    if (picture == kMemberEndings.end()) lacks(first, "jpg, .jpeg, .png or .webp");
     const std::string& other = fields_.mask.empty() ? label_ending_ : fields_.mask;
     if (!other.empty() && !members_.contains(other)) lacks(first, other);
     list_.places.push_back(place_of(members_.at(std::string(*picture)), label_));

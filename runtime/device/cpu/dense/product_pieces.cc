@@ -10,27 +10,15 @@ namespace {
 
 /// Rows, and columns, that the library computes together.
 constexpr std::int64_t kRows = 32, kColumns = 64;
-constexpr double kTermsANs = 48;
 /// Of a product that is cut for its shape: a matrix unit needs 20 µs for so many terms.
 constexpr double kTermsOfPiece = 6e6;
-constexpr std::int64_t kMostPieces = 8;
 /// From here on waking threads costs a few percent, and what is copied for each piece may cost more.
 constexpr double kLongNs = 2e6;
-
-std::int64_t size_of_one(const View& view) { return static_cast<std::int64_t>(size_of(view.dtype)); }
 
 /// A matrix [1, rows, columns] whose rows, or columns where `transposed`, lie densely one behind the other.
 bool is_dense(const View& m, bool transposed) {
   return transposed ? m.strides[1] == 1 && m.strides[2] == m.shape[1]
                     : m.strides[2] == 1 && m.strides[1] == m.shape[2];
-}
-
-/// `view` from `index` on along dimension `dim`, `count` long.
-View part_of(View view, int dim, std::int64_t index, std::int64_t count) {
-  if (view.data == nullptr) return view;
-  view.data = view.as<std::byte>() + index * view.strides[dim] * size_of_one(view);
-  view.shape[dim] = count;
-  return view;
 }
 
 View dense_at(View view, std::byte* memory, bool transposed) {
@@ -60,6 +48,13 @@ std::int64_t pieces_of(Cut cut, double terms) {
 }
 
 }  // namespace
+
+View part_of(View view, int dim, std::int64_t index, std::int64_t count) {
+  if (view.data == nullptr) return view;
+  view.data = view.as<std::byte>() + index * view.strides[dim] * size_of_one(view);
+  view.shape[dim] = count;
+  return view;
+}
 
 ProductPieces::ProductPieces(Cut cut, const View& a, const View& b, const View& bias, bool accumulate,
                              const View& out)

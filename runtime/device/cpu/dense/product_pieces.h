@@ -10,6 +10,16 @@
 
 namespace dtrain::cpu {
 
+/// Products and sums of a matrix product that a core adds up in a nanosecond, about.
+inline constexpr double kTermsANs = 48;
+/// A product is cut into so many pieces at most: enough for as many threads.
+inline constexpr std::int64_t kMostPieces = 8;
+
+inline std::int64_t size_of_one(const View& view) { return static_cast<std::int64_t>(size_of(view.dtype)); }
+
+/// `view` from `index` on along its dimension `dim`, `count` long. Null data stays null.
+View part_of(View view, int dim, std::int64_t index, std::int64_t count);
+
 /// How many pieces.
 enum class Cut {
   for_workers,  ///< as many as there are, if there are several and the product is neither long nor very short

@@ -3,34 +3,21 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/device/cpu/dense/product_pieces.h"
 #include "runtime/device/cpu/features.h"
 #include "runtime/device/cpu/loops/chunks.h"
 
 namespace dtrain::cpu {
 namespace {
 
-/// Enough for as many threads.
-constexpr std::int64_t kMostPieces = 8;
 /// Outputs that a library computes together, and so many that a matrix unit rearranges the input for.
 constexpr std::int64_t kOutputBlock = 16, kUnitOutputBlock = 64;
-constexpr double kTermsANs = 48;
 
 constexpr std::int64_t divide_up(std::int64_t value, std::int64_t by) noexcept {
   return (value + by - 1) / by;
 }
 
-std::int64_t bytes_of(const View& view) {
-  return view.numel() * static_cast<std::int64_t>(size_of(view.dtype));
-}
-
-/// `view` from `index` on along its dimension `dim`, `count` long. Null data stays null.
-View part_of(View view, int dim, std::int64_t index, std::int64_t count) {
-  if (view.data == nullptr) return view;
-  view.data =
-      view.as<std::byte>() + index * view.strides[dim] * static_cast<std::int64_t>(size_of(view.dtype));
-  view.shape[dim] = count;
-  return view;
-}
+std::int64_t bytes_of(const View& view) { return view.numel() * size_of_one(view); }
 
 /// Channels [first, first + to.shape[1]) of a channels-last array, packed.
 void pack_channels(const View& from, std::int64_t first, const View& to) {
