@@ -1,8 +1,8 @@
 # Helpers that make a target the house way: warnings, include root, alias, install.
 
 # dtrain_compile_by_folder(target): with CMAKE_UNITY_BUILD the compiler reads all sources of a folder at once, and the headers
-# that they share once: half the time; see docs/decisions/057. A source with compile options of its own is compiled alone.
-# Done when all folders have added their files to the target.
+# that they share once: half the time; see docs/decisions/057. CUDA's sources and those with compile options of their own
+# are compiled one by one. Done when all folders have added their files to the target.
 function(dtrain_compile_by_folder target)
   cmake_language(EVAL CODE
     "cmake_language(DEFER DIRECTORY [[${PROJECT_SOURCE_DIR}]] CALL dtrain_group_by_folder ${target})")
@@ -12,7 +12,7 @@ function(dtrain_group_by_folder target)
   get_target_property(sources ${target} SOURCES)
   get_target_property(base ${target} SOURCE_DIR)
   foreach(source IN LISTS sources)
-    if(NOT source MATCHES "[$]<")
+    if(NOT source MATCHES "[$]<|[.]cu$")
       cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${base}" NORMALIZE)
       cmake_path(GET source PARENT_PATH folder)
       cmake_path(RELATIVE_PATH folder BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")

@@ -13,6 +13,8 @@
 #include <tuple>
 #include <type_traits>
 
+#include <emulated_words.h>
+
 /// A source can tell what it is compiled for.
 #define EMULATED_CUDA 1
 
@@ -32,8 +34,10 @@ namespace device {
 
 void barrier(const char* file, int line);
 int barrier_count(const char* file, int line, bool value);
-/// Waits for the lanes in `mask`; returns what each of them brought, by lane (32 values).
-const std::uint64_t* exchange(std::uint32_t mask, std::uint64_t value);
+/// Waits for the lanes in `mask`; returns what each of them brought, by lane (32 of them), until this
+/// thread's next exchange.
+const Words* exchange(std::uint32_t mask, const std::uint64_t* words, std::size_t count);
+inline const Words* exchange(std::uint32_t mask, std::uint64_t word) { return exchange(mask, &word, 1); }
 /// Waits for the block's threads [first, first + count), of which this is one.
 void meet(unsigned first, unsigned count);
 /// The memory that a launch asked for, aligned to 16.
@@ -54,8 +58,8 @@ T shuffle(std::uint32_t mask, T value, int from, int width) {
     const std::size_t bytes = sizeof value - at < kWord ? sizeof value - at : kWord;
     std::uint64_t bits = 0;
     std::memcpy(&bits, word, bytes);
-    const std::uint64_t* const seen = exchange(mask, bits);
-    if (from >= part && from < part + width) std::memcpy(word, &seen[from], bytes);
+    const Words* const seen = exchange(mask, bits);
+    if (from >= part && from < part + width) std::memcpy(word, seen[from].data(), bytes);
   }
   return value;
 }
@@ -120,10 +124,10 @@ T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32) {
   return ::emulation::device::shuffle(mask, value, ::emulation::device::lane() - static_cast<int>(by), width);
 }
 inline unsigned __ballot_sync(unsigned mask, bool value) {
-  const std::uint64_t* const seen = ::emulation::device::exchange(mask, value ? 1 : 0);
+  const ::emulation::device::Words* const seen = ::emulation::device::exchange(mask, value ? 1 : 0);
   unsigned result = 0;
   for (unsigned lane = 0; lane < 32; ++lane) {
-    if ((mask >> lane & 1U) != 0 && seen[lane] != 0) result |= 1U << lane;
+    if ((mask >> lane & 1U) != 0 && seen[lane][0] != 0) result |= 1U << lane;
   }
   return result;
 }

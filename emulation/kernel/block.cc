@@ -213,7 +213,8 @@ void GridRunner::meet(std::uint32_t first, std::uint32_t count) {
   leave();
 }
 
-const std::uint64_t* GridRunner::exchange(std::uint32_t mask, std::uint64_t value) {
+const device::Words* GridRunner::exchange(std::uint32_t mask, const std::uint64_t* words,
+                                          std::size_t count_of_words) {
   const std::uint32_t lane = thread_ % kWarp, warp = thread_ / kWarp;
   auto& exchanges = warps_[warp];
   // Lanes that a block does not have are not waited for.
@@ -227,12 +228,10 @@ const std::uint64_t* GridRunner::exchange(std::uint32_t mask, std::uint64_t valu
   }
   if ((there >> lane & 1U) == 0) fail("a lane calls a warp function whose mask does not name it");
   Exchange& exchange = exchanges[at];
-  exchange.brought[lane] = value;
-  exchange.arrived |= 1U << lane;
   const int generation = exchange.generation;
+  std::copy_n(words, count_of_words, exchange.brought[generation % 2][lane].begin());
+  exchange.arrived |= 1U << lane;
   if (exchange.arrived == there) {
-    std::copy(std::begin(exchange.brought), std::end(exchange.brought),
-              std::begin(exchange.seen[generation % 2]));
     exchange.arrived = 0;
     ++exchange.generation;
     if (there == (count >= kWarp ? 0xFFFFFFFFU : (1U << count) - 1U)) watch_.meet_warp(warp);
@@ -243,12 +242,12 @@ const std::uint64_t* GridRunner::exchange(std::uint32_t mask, std::uint64_t valu
       other.state = State::ready;
       ready_.push_back(base + i);
     }
-    return exchange.seen[generation % 2];
+    return exchange.brought[generation % 2];
   }
   threads_[thread_].state = State::in_warp;
   threads_[thread_].wait = static_cast<int>(at);
   leave();
-  return warps_[warp][at].seen[generation % 2];
+  return warps_[warp][at].brought[generation % 2];
 }
 
 void GridRunner::fail(std::string what) {
@@ -261,8 +260,8 @@ void barrier(const char* file, int line) { GridRunner::current().barrier(file, l
 int barrier_count(const char* file, int line, bool value) {
   return GridRunner::current().barrier_count(file, line, value);
 }
-const std::uint64_t* exchange(std::uint32_t mask, std::uint64_t value) {
-  return GridRunner::current().exchange(mask, value);
+const Words* exchange(std::uint32_t mask, const std::uint64_t* words, std::size_t count) {
+  return GridRunner::current().exchange(mask, words, count);
 }
 void meet(unsigned first, unsigned count) { GridRunner::current().meet(first, count); }
 void no_such_instruction(const char* instruction) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "emulation/include/emulated_words.h"
 #include "emulation/kernel/fiber.h"
 #include "emulation/kernel/order.h"
 #include "emulation/kernel/watch.h"
@@ -51,8 +52,9 @@ class GridRunner {
   /// Waits for the threads [first, first + count), of which this is one. For the race detector a barrier of
   /// the whole block.
   void meet(std::uint32_t first, std::uint32_t count);
-  /// Waits until every lane in `mask` is here, and returns what each of them brought, by lane.
-  const std::uint64_t* exchange(std::uint32_t mask, std::uint64_t value);
+  /// Waits until every lane in `mask` is here, and returns what each of them brought, by lane, until the
+  /// running thread's next exchange.
+  const device::Words* exchange(std::uint32_t mask, const std::uint64_t* words, std::size_t count);
   /// The kernel did something wrong: it is given up when the thread waits or ends.
   void fail(std::string what);
   void* dynamic_shared() noexcept { return shared_.data(); }
@@ -72,7 +74,7 @@ class GridRunner {
   struct Exchange {
     std::uint32_t mask = 0, arrived = 0;
     int generation = 0;
-    std::uint64_t brought[32] = {}, seen[2][32] = {};
+    device::Words brought[2][32] = {};  ///< in this generation, and in the one before, which lanes still read
   };
   /// Threads that wait for those of a part of the block.
   struct Tile {

@@ -147,8 +147,11 @@ bool Machine::is_idle(int device) const {
 }
 
 void Machine::nudge() {
-  needed_until_ = Clock::now() + kQuiet;
-  work_.notify_all();
+  if (options_.seed == 0) return;  // it runs what there is anyway
+  const auto now = Clock::now();
+  const bool rests = now >= needed_until_;
+  needed_until_ = now + kQuiet;
+  if (rests) work_.notify_all();
 }
 
 bool Machine::may_run() const {
