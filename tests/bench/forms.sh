@@ -8,8 +8,8 @@
 # processes: workers on this machine over shared memory and TCP; mpi: started by mpirun; threads: workers that are
 # threads of one process; gpus: emulated GPUs over NCCL's stand-in, devices of a process too; TEXT: only forms whose
 # name contains it. gpt2-tiny and llama-tiny train on packed documents with prompts. branches is a network that leaves
-# parameters out, once more with frozen layers. ResNet-18 over gpus takes some 20 seconds a row with two of them on two
-# cores; other rows take seconds.
+# parameters out, once more with frozen layers. Over gpus ResNet-18 and transformers take some ten seconds a row on two
+# cores, since emulated GPUs watch each access; other rows take seconds.
 # BUILD names the build folder (build/release).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
