@@ -22,11 +22,13 @@ function(dtrain_group_by_folder target)
   endforeach()
 endfunction()
 
-# dtrain_add_library(name [INTERNAL] [SOURCES …] [PUBLIC_LINK …] [PRIVATE_LINK …]): target dtrain_<name>, alias
+# dtrain_add_library(name [INTERNAL] [ONE_BY_ONE] [SOURCES …] [PUBLIC_LINK …] [PRIVATE_LINK …]): target dtrain_<name>, alias
 # dtrain::<name>. Sub-folders add their files with target_sources(dtrain_<name> PRIVATE …). It is installed as a component
-# of the package; INTERNAL: only our own programs use it.
+# of the package; INTERNAL: only our own programs use it. ONE_BY_ONE: its sources are never compiled together, so that a
+# program has those alone that it calls, and loads no library for others: what dtrain-launch is made of, which starts in
+# milliseconds.
 function(dtrain_add_library name)
-  cmake_parse_arguments(arg "INTERNAL" "" "SOURCES;PUBLIC_LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(arg "INTERNAL;ONE_BY_ONE" "" "SOURCES;PUBLIC_LINK;PRIVATE_LINK" ${ARGN})
   # Libraries of headers alone are in our object files already: nobody has to find them again.
   list(TRANSFORM arg_PRIVATE_LINK REPLACE "^(nlohmann_json::.*)$" "$<BUILD_INTERFACE:\\1>")
   set(target dtrain_${name})
@@ -37,7 +39,11 @@ function(dtrain_add_library name)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_link_libraries(${target} PUBLIC ${arg_PUBLIC_LINK} PRIVATE ${arg_PRIVATE_LINK} $<BUILD_INTERFACE:dtrain_compile_settings>)
-  dtrain_compile_by_folder(${target})
+  if(arg_ONE_BY_ONE)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
+  else()
+    dtrain_compile_by_folder(${target})
+  endif()
   if(NOT arg_INTERNAL)
     set_property(GLOBAL APPEND PROPERTY DTRAIN_LIBRARIES ${target})
   endif()

@@ -14,6 +14,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/fd.h"
+#include "runtime/base/files/needed_libraries.h"
 #include "tests/launch/running.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"
@@ -22,6 +23,7 @@ namespace dtrain::test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -117,6 +119,13 @@ TEST(Start, NoDescriptorsLeakIntoWorkers) {
   const std::string list = "ls /proc/self/fd | tr '\\n' ' '; echo";
   const std::string alone = run({"sh", "-c", list}).out;  // what the test itself hands down
   EXPECT_EQ(launch({"--nproc_per_node=4", "sh", "-c", list}).out, alone + alone + alone + alone);
+}
+
+// Loading libcrypto takes a millisecond of a start, and only a job of several nodes needs it.
+TEST(Start, ALauncherOfOneNodeLoadsNoLibraryForOthers) {
+  const auto names = needed_libraries(program("dtrain-launch")).names;
+  EXPECT_THAT(names, Contains(HasSubstr("libstdc++")));
+  EXPECT_THAT(names, Not(Contains(ContainsRegex("crypto|ssl|libz|dnnl|mpi|cuda"))));
 }
 
 TEST(Start, InputGoesToRankZeroOnly) {
