@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # The rules of the house that a machine can check: formatting, the one direction of includes, which headers stay in
-# which rooms, size of files and folders, no exits, prints or flags in libraries, lines of the documentation and the files
-# that it names, no word that the code no longer uses (lint/old_words.tsv). Prints every violation; exit code 1 when there is
-# one.
+# which rooms, that a source includes what it names, size of files and folders, no exits, prints or flags in libraries,
+# lines of the documentation and the files that it names, no word that the code no longer uses (lint/old_words.tsv).
+# Prints every violation; exit code 1 when there is one.
 #
 # usage: bash tests/lint.sh [ROOT]    (ROOT: another tree to check; used by the test of this script)
 set -euo pipefail
-old_words=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/lint/old_words.tsv
+rules=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/lint
+old_words=$rules/old_words.tsv
 cd "${1:-$(dirname "${BASH_SOURCE[0]}")/..}"
 
 rooms=()
@@ -158,6 +159,9 @@ while IFS=: read -r page line file; do
   grep -qE "(^|/)$file\$" <<<"$names" ||
     echo "$page:$line: names $file, which is not there; name what took its place" >>"$violations"
 done < <(grep -oHnE '`[a-z_0-9/]+\.(h|cc|cu|cuh|sh|py|def|js|cmake)`' "${pages[@]}" /dev/null | tr -d '`')
+
+# --- names of headers ------------------------------------------------------------------------------------------
+python3 "$rules/includes.py" . >>"$violations" || true
 
 # --- words ----------------------------------------------------------------------------------------------------
 while IFS=$'\t' read -r pattern say where; do

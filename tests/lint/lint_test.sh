@@ -41,6 +41,11 @@ put tests/lost_test.cc 'int main() {}'
 touch "$work/tree/tests/CMakeLists.txt"
 expect '^(\./)?tests/lost_test.cc:1: a test that is not built'
 
+put runtime/tensor/shape.h '#pragma once' 'constexpr int kMostDims = 4;'
+put runtime/tensor/a.cc '#include "runtime/tensor/shape.h"'
+put runtime/tensor/b.cc 'int most = kMostDims;'
+expect '^runtime/tensor/b.cc:2: kMostDims: include "runtime/tensor/shape.h"'
+
 put runtime/base/error.h '#pragma once' '#include "runtime/tensor/tensor.h"'
 expect '^runtime/base/error.h:3: runtime/base may not include runtime/tensor'
 put runtime/tensor/tensor.h '#pragma once' '#include "runtime/nn/module.h"'

@@ -9,6 +9,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/files/durable_file.h"
+#include "runtime/data/formats/tar_header.h"
 
 namespace dtrain {
 namespace {
