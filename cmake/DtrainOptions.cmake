@@ -38,8 +38,9 @@ if(DTRAIN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 # Every dtrain target links this privately; it is never exported.
-# Files that are compiled together (CMAKE_UNITY_BUILD) see each other's names, and hide them without harm.
 add_library(dtrain_compile_settings INTERFACE)
+# Files that are compiled together (CMAKE_UNITY_BUILD) see each other's names, and hide them without harm: GCC then looks
+# at locals alone, and Clang, which has no such warning, at nothing.
 if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set(shadow -Wshadow=local -Wno-subobject-linkage)
 elseif(NOT CMAKE_UNITY_BUILD)

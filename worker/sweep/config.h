@@ -10,10 +10,10 @@
 
 namespace dtrain::sweep {
 
-/// How a value is drawn between two bounds.
 /// Of a sweep.
 inline constexpr std::int64_t kMostRuns = 100'000;
 
+/// How a value is drawn between two bounds.
 enum class Scale {
   linear,   ///< uniformly
   log,      ///< its logarithm uniformly: as many between 0.001 and 0.01 as between 0.01 and 0.1
