@@ -1,6 +1,5 @@
 #include "runtime/metrics/metrics_log.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -127,14 +126,7 @@ std::string format_record(const PhasesRecord& record) {
 }
 
 MetricsLog::MetricsLog(const fs::path& path, std::int64_t start)
-    : path_(path),
-      start_(start),
-      fd_(static_cast<int>(check(Sys{::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)},
-                                 "open " + path.string()))) {
-  const std::string text = read_whole(fd_.get(), path_);
-  const std::size_t whole = text.rfind('\n') + 1;  // 0 when there is none
-  if (whole != text.size()) cut(whole);
-}
+    : path_(path), start_(start), fd_(open_lines(path)) {}
 
 void MetricsLog::write(const StepRecord& record) {
   kept_evaluations_.clear();

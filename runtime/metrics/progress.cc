@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/options.h"
 #include "runtime/base/terminal.h"
 
 namespace dtrain {
@@ -154,6 +155,18 @@ ProgressOptions progress_options_for(int fd, const Environment& environment) {
   options.colour = options.terminal && find_variable(environment, "NO_COLOR") == nullptr;
   options.width = [fd] { return terminal_width(fd); };
   return options;
+}
+
+ProgressTarget worker_progress_target(const Environment& environment) {
+  if (find_variable(environment, "DTRAIN_STDERR_TTY") == nullptr) {
+    return {STDOUT_FILENO, progress_options_for(STDOUT_FILENO, environment)};
+  }
+  const std::string* columns = find_variable(environment, "DTRAIN_COLUMNS");
+  const auto width = columns != nullptr ? parse_integer(*columns).value_or(80) : 80;
+  ProgressOptions options;
+  options.terminal = true;
+  options.width = [width] { return static_cast<int>(width); };
+  return {STDERR_FILENO, options};
 }
 
 ProgressLine::ProgressLine(int fd, ProgressOptions options, const Clock& clock)

@@ -55,6 +55,14 @@ struct ProgressOptions {
 /// The options that suit `fd`: whether it shows on a terminal, its window size, and NO_COLOR.
 ProgressOptions progress_options_for(int fd, const Environment& environment);
 
+/// Where a worker draws progress: on its standard output, or, when the launcher relays a terminal, on
+/// standard error, where the launcher expects updates.
+struct ProgressTarget {
+  int fd;
+  ProgressOptions options;
+};
+ProgressTarget worker_progress_target(const Environment& environment);
+
 /// Draws progress on a descriptor. Failed writes are ignored: progress is never worth a run. Not thread-safe.
 class ProgressLine {
  public:

@@ -24,6 +24,7 @@ std::vector<Json> metric_lines(const fs::path& run_dir, std::string_view event) 
   std::vector<Json> lines;
   std::string line;
   while (std::getline(in, line)) {
+    if (in.eof()) break;  // no newline yet: of a run that goes on
     Json parsed = Json::parse_or_null(line);
     if (!parsed.is_object()) throw DataError(path.string(), -1, "one JSON object a line", line);
     if (parsed.contains("event") && parsed["event"] == event) lines.push_back(std::move(parsed));
@@ -123,6 +124,37 @@ std::vector<double> losses(const fs::path& run_dir) {
   std::vector<double> result;
   for (const StepLine& line : step_lines(run_dir)) result.push_back(line.loss);
   return result;
+}
+
+std::map<std::int64_t, std::vector<SamplesLine>> samples_of_steps(const fs::path& run_dir) {
+  std::map<std::int64_t, std::vector<SamplesLine>> steps;
+  for (const auto& entry : fs::directory_iterator(run_dir / "logs")) {
+    if (!entry.path().filename().string().starts_with("samples-")) continue;
+    std::ifstream in(entry.path());
+    for (std::string text; std::getline(in, text) && !in.eof();) {
+      const Json line = Json::parse(text);
+      std::vector<SamplesLine>& lines = steps[line.at("step")];
+      const std::int64_t start = line.at("start");
+      if (!lines.empty() && start < lines.front().start) continue;
+      if (!lines.empty() && start > lines.front().start) lines.clear();
+      lines.push_back(
+          {start, line.at("epoch"), line.at("world"), line.at("indices").get<std::vector<std::size_t>>()});
+    }
+  }
+  return steps;
+}
+
+std::map<std::int64_t, std::vector<int>> times_taken(
+    const std::map<std::int64_t, std::vector<SamplesLine>>& steps, std::size_t samples) {
+  std::map<std::int64_t, std::vector<int>> epochs;
+  for (const auto& [step, lines] : steps) {
+    for (const SamplesLine& line : lines) {
+      std::vector<int>& counts = epochs[line.epoch];
+      counts.resize(samples);
+      for (const std::size_t index : line.indices) ++counts.at(index);
+    }
+  }
+  return epochs;
 }
 
 std::vector<double> accuracies(const fs::path& run_dir) {

@@ -2,7 +2,9 @@
 // weights.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -41,11 +43,27 @@ struct StepLine {
   double lr = 0;
 };
 
-/// Every step line, in file order. Throws DataError for a line that is not JSON.
+/// Every step line, in file order, but for one that is being written. Throws DataError for a line that is not
+/// JSON.
 std::vector<StepLine> step_lines(const std::filesystem::path& run_dir);
 
 /// The losses of step_lines().
 std::vector<double> losses(const std::filesystem::path& run_dir);
+
+/// One line of a log of samples (--log-samples).
+struct SamplesLine {
+  std::int64_t start = 0, epoch = 0;
+  int world = 0;
+  std::vector<std::size_t> indices;
+};
+
+/// What all ranks logged of each step when it was done last. A killed worker's last line, which may be torn,
+/// is left out.
+std::map<std::int64_t, std::vector<SamplesLine>> samples_of_steps(const std::filesystem::path& run_dir);
+
+/// How often each of `samples` was taken in each epoch, by these.
+std::map<std::int64_t, std::vector<int>> times_taken(
+    const std::map<std::int64_t, std::vector<SamplesLine>>& steps, std::size_t samples);
 
 /// Accuracies of all `{"event":"eval",…}` lines that have one.
 std::vector<double> accuracies(const std::filesystem::path& run_dir);

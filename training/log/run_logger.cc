@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "runtime/base/error.h"
 #include "runtime/base/files/durable_file.h"
+#include "runtime/base/options.h"
 #include "runtime/data/formats/text.h"
 #include "runtime/metrics/memory.h"
 #include "runtime/metrics/metrics_log.h"
@@ -25,25 +24,6 @@ constexpr Duration kSyncPatience = std::chrono::seconds(10);
 
 double unix_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-// Where progress is drawn: on our own standard output, or, when the launcher relays a terminal, on standard
-// error, where it expects updates.
-struct ProgressTarget {
-  int fd;
-  ProgressOptions options;
-};
-
-ProgressTarget progress_target(const Environment& environment) {
-  if (find_variable(environment, "DTRAIN_STDERR_TTY") == nullptr) {
-    return {STDOUT_FILENO, progress_options_for(STDOUT_FILENO, environment)};
-  }
-  const std::string* columns = find_variable(environment, "DTRAIN_COLUMNS");
-  const auto width = columns != nullptr ? parse_integer(*columns).value_or(80) : 80;
-  ProgressOptions options;
-  options.terminal = true;
-  options.width = [width] { return static_cast<int>(width); };
-  return {STDERR_FILENO, options};
 }
 
 }  // namespace
@@ -82,7 +62,8 @@ void RunLogger::post(BackgroundWriter::Entry entry) {
 void RunLogger::record_in(const RunDirectory& run, const std::string& config, std::int64_t start,
                           std::int64_t resumed_step) {
   stop_recording();
-  sinks_ = std::make_unique<Sinks>(run, config, start, resumed_step, progress_target(context_.environment));
+  sinks_ =
+      std::make_unique<Sinks>(run, config, start, resumed_step, worker_progress_target(context_.environment));
   forget();
 }
 
@@ -95,9 +76,12 @@ void RunLogger::open_logs(const std::filesystem::path& logs, const std::string& 
   if (!std::filesystem::is_directory(logs)) return;
   logs_ = logs;
   context_.log.attach(logs / fmt::format("rank-{}.log", context_.rank));
-  if (context_.config.log_samples)
-    samples_log_.open(logs / fmt::format("samples-{}.jsonl", context_.rank), std::ios::app);
+  if (context_.config.log_samples) samples_log_ = open_lines(samples_path());
   context_.log.note(LogLevel::info, line);
+}
+
+std::filesystem::path RunLogger::samples_path() const {
+  return logs_ / fmt::format("samples-{}.jsonl", context_.rank);
 }
 
 void RunLogger::begin(const RunProgress& at) {
@@ -372,11 +356,19 @@ void RunLogger::fed(FedPictures pictures) {
 
 void RunLogger::samples(std::span<const std::int64_t> indices, const RunProgress& at) {
   spikes_.take(at.step + 1, indices);
-  if (!samples_log_.is_open()) return;
+  if (!samples_log_) return;
   context_.permit.check("the log of samples");
-  samples_log_ << fmt::format("{{\"start\":{},\"step\":{},\"epoch\":{},\"world\":{},\"indices\":[{}]}}\n",
-                              at.start, at.step + 1, at.epoch, context_.world_size, fmt::join(indices, ","))
-               << std::flush;
+  std::string line =
+      fmt::format("{{\"start\":{},\"step\":{},\"epoch\":{},\"world\":{},\"indices\":[{}]}}\n", at.start,
+                  at.step + 1, at.epoch, context_.world_size, fmt::join(indices, ","));
+  const auto write = [this, line = std::move(line)] {
+    append_whole(samples_log_.get(), line, samples_path());
+  };
+  try {
+    write();
+  } catch (const SystemError&) {
+    post(write);  // tried again like the other records
+  }
 }
 
 void RunLogger::bad_loss(std::int64_t step, double loss, const RunProgress& at) {

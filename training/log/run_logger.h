@@ -3,7 +3,6 @@
 // of its own, and the samples it takes where they are asked for. Keeps the rates and times that go with them.
 #pragma once
 
-#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/fd.h"
 #include "runtime/base/files/background_writer.h"
 #include "runtime/base/files/worker_status.h"
 #include "runtime/base/files/write_permit.h"
@@ -127,6 +127,7 @@ class RunLogger {
   void post_evaluation(const Evaluation& evaluation, const RunProgress& at);
   void post_confusion(const Confusion& confusion, const Task& task, const RunProgress& at);
   void post_phases(std::int64_t step, const PhaseComparison& found);
+  std::filesystem::path samples_path() const;
   void note_first_step();
   void tell_status(const StepRecord& record, const RunProgress& at);
   void dump_batch(std::int64_t step, double loss, std::optional<double> median, const RunProgress& at);
@@ -140,12 +141,12 @@ class RunLogger {
 
   RunLoggerContext context_;
   std::unique_ptr<Sinks> sinks_;  ///< rank 0 only; written by the writer's thread
+  std::filesystem::path logs_;    ///< empty where the run's folder cannot be seen from here
+  UniqueFd samples_log_;          ///< open with --log-samples
   BackgroundWriter writer_;
   SpikeDetector spikes_;
   std::shared_ptr<const Source> train_, test_;  ///< null: not told
   std::optional<TrainingCost> cost_;
-  std::filesystem::path logs_;  ///< empty where the run's folder cannot be seen from here
-  std::ofstream samples_log_;   ///< open with --log-samples
   TimePoint started_, rate_since_, epoch_since_;
   bool epoch_whole_ = true;  ///< this start trains all of the current epoch
   std::int64_t rate_samples_ = 0, samples_done_ = 0;

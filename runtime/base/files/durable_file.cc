@@ -7,12 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <string>
 #include <vector>
 
 #include "runtime/base/check.h"
-#include "runtime/base/fd.h"
 
 namespace dtrain {
 namespace {
@@ -72,6 +72,24 @@ void append_whole(int fd, std::string_view text, const fs::path& path) {
   const int error = written == -1 ? errno : ENOSPC;  // a short write to a regular file is a full disk
   [[maybe_unused]] const int taken_back = ::ftruncate(fd, before);
   throw SystemError("write " + path.string(), error);
+}
+
+UniqueFd open_lines(const fs::path& path) {
+  UniqueFd fd(static_cast<int>(check(Sys{::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)},
+                                     "open " + path.string())));
+  const auto size = static_cast<off_t>(check(Sys{::lseek(fd.get(), 0, SEEK_END)}, "seek " + path.string()));
+  std::array<char, 4096> block;
+  off_t whole = size;
+  for (bool found = false; whole > 0 && !found;) {
+    const off_t from = std::max<off_t>(0, whole - static_cast<off_t>(block.size()));
+    const long got = check(Sys{::pread(fd.get(), block.data(), static_cast<std::size_t>(whole - from), from)},
+                           "read " + path.string());
+    const std::size_t newline = std::string_view(block.data(), static_cast<std::size_t>(got)).rfind('\n');
+    found = newline != std::string_view::npos;
+    whole = from + (found ? static_cast<off_t>(newline) + 1 : 0);
+  }
+  if (whole != size) check(Sys{::ftruncate(fd.get(), whole)}, "truncate " + path.string());
+  return fd;
 }
 
 std::string read_whole(int fd, const fs::path& path) {

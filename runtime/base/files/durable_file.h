@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "runtime/base/error.h"
+#include "runtime/base/fd.h"
 
 namespace dtrain {
 
@@ -21,6 +22,11 @@ void write_all(int fd, std::string_view text, const std::filesystem::path& path)
 /// Appends `text` to the regular file `fd` with one write(2), or nothing: what a full disk took of it is
 /// taken back. Throws SystemError (ENOSPC then).
 void append_whole(int fd, std::string_view text, const std::filesystem::path& path);
+
+/// Opens `path`, creating it when missing, for lines that append_whole() adds. Of a last line without its
+/// newline, which a kill has torn, what is there is cut off, so that it does not take the next with it.
+/// Throws SystemError.
+UniqueFd open_lines(const std::filesystem::path& path);
 
 /// All of the regular file `fd`, as long as it is now. Throws SystemError.
 std::string read_whole(int fd, const std::filesystem::path& path);

@@ -11,7 +11,6 @@
 
 #include "runtime/base/clock.h"
 #include "tests/fault/cluster/job.h"
-#include "tests/support/json.h"
 
 namespace dtrain::test {
 namespace {
@@ -43,38 +42,13 @@ int writers(LabJob& job, int hosts) {
   return static_cast<int>(std::count_if(found.begin(), found.end(), is_writer));
 }
 
-// Of each step the lines with the latest start: epoch, world and indices.
-struct Seen {
-  std::map<int, std::vector<int>> counts;  // by epoch: how often each sample
-  std::vector<int> worlds;                 // of the steps in order, without repetitions
-};
-
-Seen samples_seen(const std::filesystem::path& run_dir) {
-  std::map<std::int64_t, std::pair<std::int64_t, std::vector<Json>>> steps;
-  for (const auto& entry : std::filesystem::directory_iterator(run_dir / "logs")) {
-    if (!entry.path().filename().string().starts_with("samples-")) continue;
-    std::ifstream in(entry.path());
-    for (std::string text; std::getline(in, text);) {
-      const Json line = Json::parse_or_null(text);
-      if (line.is_null()) continue;  // a killed worker's last
-      auto& [start, lines] = steps[line.at("step")];
-      if (line.at("start") < start) continue;
-      if (line.at("start") > start) lines.clear();
-      start = line.at("start");
-      lines.push_back(line);
-    }
+// How many workers took the steps, without repetitions.
+std::vector<int> worlds_of(const std::map<std::int64_t, std::vector<SamplesLine>>& steps) {
+  std::vector<int> worlds;
+  for (const auto& [step, lines] : steps) {
+    if (worlds.empty() || worlds.back() != lines.front().world) worlds.push_back(lines.front().world);
   }
-  Seen seen;
-  for (const auto& [step, record] : steps) {
-    for (const auto& line : record.second) {
-      auto& counts = seen.counts[line.at("epoch")];
-      counts.resize(kSamples);
-      for (const std::size_t index : line.at("indices").get<std::vector<std::size_t>>()) ++counts.at(index);
-      const int world = line.at("world");
-      if (seen.worlds.empty() || seen.worlds.back() != world) seen.worlds.push_back(world);
-    }
-  }
-  return seen;
+  return worlds;
 }
 
 TEST(ElasticNodes, FourThenThreeThenFourSeeEachSampleOnce) {
@@ -97,7 +71,7 @@ TEST(ElasticNodes, FourThenThreeThenFourSeeEachSampleOnce) {
   const auto world_is = [&](int world) {
     return eventually(
         [&] {
-          const auto seen = samples_seen(job.run_dir()).worlds;
+          const auto seen = worlds_of(samples_of_steps(job.run_dir()));
           return !seen.empty() && seen.back() == world;
         },
         std::chrono::seconds(120));
@@ -121,10 +95,11 @@ TEST(ElasticNodes, FourThenThreeThenFourSeeEachSampleOnce) {
   const auto steps = step_lines(job.run_dir());
   ASSERT_EQ(steps.size(), static_cast<std::size_t>(kSteps));
   for (std::size_t i = 0; i < steps.size(); ++i) ASSERT_EQ(steps[i].step, static_cast<std::int64_t>(i + 1));
-  const Seen seen = samples_seen(job.run_dir());
-  EXPECT_EQ(seen.worlds, (std::vector<int>{4, 3, 4}));
-  EXPECT_EQ(seen.counts.size(), 30U);
-  for (const auto& [epoch, counts] : seen.counts)
+  const auto samples = samples_of_steps(job.run_dir());
+  EXPECT_EQ(worlds_of(samples), (std::vector<int>{4, 3, 4}));
+  const auto taken = times_taken(samples, kSamples);
+  EXPECT_EQ(taken.size(), 30U);
+  for (const auto& [epoch, counts] : taken)
     EXPECT_EQ(std::count(counts.begin(), counts.end(), 1), static_cast<std::ptrdiff_t>(kSamples))
         << "epoch " << epoch;
   EXPECT_EQ(job.processes(), 0);

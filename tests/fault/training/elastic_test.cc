@@ -4,13 +4,10 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <fstream>
-#include <map>
 #include <thread>
 
 #include "runtime/base/clock.h"
 #include "runtime/data/tokens/shards/token_shard.h"
-#include "tests/support/json.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/training.h"
 
@@ -42,35 +39,8 @@ class Elastic : public ::testing::Test {
     ASSERT_EQ(result.exit_code, code) << result.err;
   }
 
-  // How often each sample was taken in each epoch, from the logs of all ranks; steps that were done again
-  // count once.
-  std::map<int, std::vector<int>> samples_seen(const std::string& name, std::size_t samples) const {
-    std::map<std::int64_t, std::pair<std::int64_t, std::vector<test::Json>>>
-        steps;  // latest start, its lines
-    for (const auto& entry : std::filesystem::directory_iterator(folder_ / name / "logs")) {
-      if (!entry.path().filename().string().starts_with("samples-")) continue;
-      std::ifstream in(entry.path());
-      for (std::string text; std::getline(in, text);) {
-        auto line = test::Json::parse(text);
-        auto& [start, lines] = steps[line.at("step")];
-        if (line.at("start") < start) continue;
-        if (line.at("start") > start) lines.clear();
-        start = line.at("start");
-        lines.push_back(std::move(line));
-      }
-    }
-    std::map<int, std::vector<int>> seen;
-    for (const auto& [step, record] : steps) {
-      for (const auto& line : record.second) {
-        auto& counts = seen[line.at("epoch")];
-        counts.resize(samples);
-        for (const std::size_t index : line.at("indices").get<std::vector<std::size_t>>()) ++counts.at(index);
-      }
-    }
-    return seen;
-  }
   void expect_each_once(const std::string& name, int samples = kSamples) const {
-    const auto seen = samples_seen(name, static_cast<std::size_t>(samples));
+    const auto seen = times_taken(samples_of_steps(folder_ / name), static_cast<std::size_t>(samples));
     ASSERT_EQ(seen.size(), 3U);
     for (const auto& [epoch, counts] : seen) {
       EXPECT_EQ(std::count(counts.begin(), counts.end(), 1), samples) << "epoch " << epoch;

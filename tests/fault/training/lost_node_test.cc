@@ -3,14 +3,12 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "tests/launch/nodes.h"
 #include "tests/launch/option_test.h"
-#include "tests/support/json.h"
 
 namespace dtrain::test {
 namespace {
@@ -59,33 +57,16 @@ class LostNode : public OptionTest {
     try {
       return losses(run_dir()).size();
     } catch (const std::exception&) {
-      return 0;  // no file yet, or its last line half written
+      return 0;  // no file yet
     }
-  }
-
-  /// Workers that computed each step, of the last time it was done.
-  std::map<int, int> workers_of_steps() const {
-    std::map<int, std::pair<int, int>> steps;  // latest start, its workers
-    for (const auto& entry : std::filesystem::directory_iterator(run_dir() / "logs")) {
-      if (!entry.path().filename().string().starts_with("samples-")) continue;
-      std::ifstream in(entry.path());
-      for (std::string text; std::getline(in, text);) {
-        const auto line = test::Json::parse_or_null(text);
-        if (line.is_null()) continue;  // a killed worker's last
-        auto& latest = steps[line.at("step").get<int>()];
-        latest = std::max(latest, {line.at("start").get<int>(), line.at("world").get<int>()});
-      }
-    }
-    std::map<int, int> workers;
-    for (const auto& [step, latest] : steps) workers[step] = latest.second;
-    return workers;
   }
 
   /// Six workers up to some step inside the first epoch, then three.
   void expect_workers_fell_in_mid_epoch() const {
-    const auto workers = workers_of_steps();
+    std::map<std::int64_t, int> workers;  // that computed each step
+    for (const auto& [step, lines] : samples_of_steps(run_dir())) workers[step] = lines.front().world;
     ASSERT_EQ(workers.size(), static_cast<std::size_t>(kSteps));
-    int last_of_six = 0;
+    std::int64_t last_of_six = 0;
     for (const auto& [step, world] : workers) {
       if (world == 6) last_of_six = step;
     }
@@ -93,7 +74,8 @@ class LostNode : public OptionTest {
     EXPECT_LT(last_of_six, kStepsOfEpoch - 1);
     for (const auto& [step, world] : workers)
       EXPECT_EQ(world, step <= last_of_six ? 6 : 3) << "step " << step;
-    std::printf("six workers until step %d of %d in the epoch, then three\n", last_of_six, kStepsOfEpoch);
+    std::printf("six workers until step %d of %d in the epoch, then three\n", static_cast<int>(last_of_six),
+                kStepsOfEpoch);
   }
 
   std::filesystem::path run_dir() const { return folder_ / "elastic"; }

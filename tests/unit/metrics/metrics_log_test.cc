@@ -85,6 +85,18 @@ TEST(MetricsLog, AppendsAndCutsATornLine) {
   EXPECT_EQ(test::read_file(path), line(1) + kEvalLine + line(2));
 }
 
+TEST(OpenLines, CutWhatAKillHasTornHoweverLongItIs) {
+  const TempDir folder;
+  const auto path = folder / "samples.jsonl";
+  for (const std::string& whole : {std::string(), std::string("one\n"), std::string(9000, 'a') + "\n"}) {
+    for (const std::size_t torn : {0U, 1U, 4095U, 4096U, 4097U, 20'000U}) {
+      test::write_file(path, whole + std::string(torn, 'x'));
+      append_whole(open_lines(path).get(), "next\n", path);
+      EXPECT_EQ(test::read_file(path), whole + "next\n") << whole.size() << " and " << torn;
+    }
+  }
+}
+
 TEST(MetricsLog, EachStepOnceAfterAResume) {
   const TempDir folder;
   const auto path = folder / "metrics.jsonl";
