@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "emulation/include/emulated_cuda.h"
 #include "emulation/include/emulated_source.h"
@@ -83,46 +84,61 @@ void GridRunner::run_block(const GridCall& call) {
   live_ = count;
   arrived_ = 0;
   votes_ = 0;
-  while (live_ > 0 && fault_.empty()) {
-    const std::size_t left = count - next_fresh_;
-    if (!ready_.empty() && (left == 0 || order_.pick(2) == 0)) {
-      const std::size_t at = order_.pick(ready_.size());
-      const std::uint32_t thread = ready_[at];
-      ready_[at] = ready_.back();
-      ready_.pop_back();
-      go_on(thread);
-    } else if (left > 0) {
-      if (idle_.empty()) {
-        auto& worker = workers_.emplace_back(std::make_unique<Worker>());
-        worker->runner = this;
-        worker->fiber = std::make_unique<Fiber>(
-            [](void* self) { static_cast<Worker*>(self)->runner->work(); }, worker.get());
-        idle_.push_back(worker.get());
-      }
-      running_ = idle_.back();
-      idle_.pop_back();
-      running_->fiber->resume(home_);
-    } else {
-      const auto waiting = std::find_if(threads_.begin(), threads_.end(),
-                                        [](const Thread& t) { return t.state != State::done; });
-      fail("threads wait for each other: thread " + std::to_string(waiting - threads_.begin()) +
-           (waiting->state == State::in_warp ? " for the lanes of its mask"
-            : waiting->state == State::in_tile
-                ? " for the threads of its tile"
-                : " at the barrier in " + place(waiting->file, waiting->line)));
-    }
-  }
+  if (Fiber& first = next(); &first != &home_) first.resume(home_);
   if (fault_.empty()) return;
   workers_.clear();  // their stacks go as they are, in the middle of a kernel
   idle_.clear();
 }
 
-void GridRunner::go_on(std::uint32_t thread) {
-  running_ = threads_[thread].worker;
-  thread_ = thread;
-  threads_[thread].state = State::running;
-  threadIdx = threads_[thread].index;
-  running_->fiber->resume(home_);
+// Who runs now that the running fiber does not: that of a thread that may continue, or one for a thread that
+// has not begun; the caller's when the block is over.
+Fiber& GridRunner::next() {
+  if (live_ == 0 || !fault_.empty()) return home_;
+  const std::size_t left = fresh_.size() - next_fresh_;
+  if (!ready_.empty() && (left == 0 || order_.pick(2) == 0)) {
+    const std::size_t at = order_.pick(ready_.size());
+    thread_ = ready_[at];
+    ready_[at] = ready_.back();
+    ready_.pop_back();
+    running_ = threads_[thread_].worker;
+    threads_[thread_].state = State::running;
+    threadIdx = threads_[thread_].index;
+    return *running_->fiber;
+  }
+  if (left > 0) {
+    if (idle_.empty() && !add_worker()) return home_;
+    running_ = idle_.back();
+    idle_.pop_back();
+    return *running_->fiber;
+  }
+  const auto waiting =
+      std::find_if(threads_.begin(), threads_.end(), [](const Thread& t) { return t.state != State::done; });
+  fail("threads wait for each other: thread " + std::to_string(waiting - threads_.begin()) +
+       (waiting->state == State::in_warp   ? " for the lanes of its mask"
+        : waiting->state == State::in_tile ? " for the threads of its tile"
+                                           : " at the barrier in " + place(waiting->file, waiting->line)));
+  return home_;
+}
+
+// Whether there is memory for one: an exception must not leave the fiber that asks.
+bool GridRunner::add_worker() {
+  try {
+    auto worker = std::make_unique<Worker>();
+    worker->runner = this;
+    worker->fiber =
+        std::make_unique<Fiber>([](void* self) { static_cast<Worker*>(self)->runner->work(); }, worker.get());
+    workers_.push_back(std::move(worker));
+    idle_.push_back(workers_.back().get());
+    return true;
+  } catch (const std::bad_alloc&) {
+    fail("no memory for the stacks of its threads");
+    return false;
+  }
+}
+
+// Continues with another fiber, until it is this one's turn again.
+void GridRunner::leave(Worker& self) {
+  if (Fiber& other = next(); &other != self.fiber.get()) other.resume(*self.fiber);
 }
 
 // What a fiber does: one thread after the other, as long as none of them waits.
@@ -136,7 +152,7 @@ void GridRunner::work() {
       if (!fault_.empty() || !ready_.empty()) break;
     }
     idle_.push_back(self);
-    home_.resume(*self->fiber);
+    leave(*self);
   }
 }
 
@@ -154,9 +170,9 @@ void GridRunner::finish_thread() {
 }
 
 // The running thread waits: the block continues with another.
-void GridRunner::leave() {
+void GridRunner::wait() {
   threads_[thread_].worker = running_;
-  home_.resume(*running_->fiber);
+  leave(*running_);
 }
 
 void GridRunner::release_barrier() {
@@ -187,7 +203,7 @@ int GridRunner::barrier_count(const char* file, int line, bool value) {
   self.line = line;
   votes_ += value ? 1 : 0;
   if (++arrived_ == live_) release_barrier();
-  leave();
+  wait();
   return last_votes_;
 }
 
@@ -210,7 +226,7 @@ void GridRunner::meet(std::uint32_t first, std::uint32_t count) {
   }
   threads_[thread_].state = State::in_tile;
   threads_[thread_].wait = number;
-  leave();
+  wait();
 }
 
 const device::Words* GridRunner::exchange(std::uint32_t mask, const std::uint64_t* words,
@@ -246,7 +262,7 @@ const device::Words* GridRunner::exchange(std::uint32_t mask, const std::uint64_
   }
   threads_[thread_].state = State::in_warp;
   threads_[thread_].wait = static_cast<int>(at);
-  leave();
+  wait();
   return warps_[warp][at].brought[generation % 2];
 }
 

@@ -91,8 +91,10 @@ class GridRunner {
   bool start_next();
   void finish_thread();
   void release_barrier();
-  void leave();
-  void go_on(std::uint32_t thread);
+  void wait();
+  void leave(Worker& self);
+  Fiber& next();
+  bool add_worker();
 
   static constexpr std::uint64_t kOtherOrder = 0x5DEECE66DULL;
 
