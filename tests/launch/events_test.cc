@@ -25,12 +25,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
-/// The events in `text`, each of which is as the schema says.
+/// The events in `text`, each of which is as the schema says, but for one that is being written.
 std::vector<Json> events_in(const std::string& text) {
   static const JsonSchema schema(fs::path(DTRAIN_SOURCE) / "docs/events.schema.json");
   std::vector<Json> events;
   std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
+  for (std::string line; std::getline(lines, line) && !lines.eof();) {
     if (line.empty()) continue;
     EXPECT_EQ(schema.complaint(line), "");
     events.push_back(Json::parse_or_null(line));
