@@ -19,6 +19,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/fd.h"
+#include "tests/support/process.h"
 #include "tests/support/slowness.h"
 
 namespace dtrain::test {
@@ -91,6 +92,7 @@ Running::Running(const std::vector<std::string>& argv, const std::map<std::strin
   if (pid_ > 0) return;
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  default_signals();
   ::dup2(::open("/dev/null", O_RDONLY), 0);
   ::dup2(::open(out.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), 1);
   ::dup2(::open(err.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), 2);

@@ -12,6 +12,7 @@
 
 #include "runtime/base/check.h"
 #include "tests/launch/running.h"
+#include "tests/support/process.h"
 
 namespace dtrain::test {
 
@@ -21,6 +22,7 @@ OnTerminal::OnTerminal(const std::vector<std::string>& argv,
   int master = -1;
   pid_ = static_cast<pid_t>(check(Sys{::forkpty(&master, nullptr, nullptr, &window)}, "forkpty"));
   if (pid_ == 0) {
+    default_signals();
     ::unsetenv(
         "NO_COLOR");  // the person who runs the tests may not want colour; each test here says what it wants
     ::setenv("TERM", "xterm", 1);

@@ -40,6 +40,7 @@ int code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : 
                              int err) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  default_signals();
   ::dup2(in, 0);
   ::dup2(out, 1);
   ::dup2(err, 2);
@@ -87,6 +88,10 @@ bool wait_until(pid_t child, const Deadline& deadline, int& status) {
 }
 
 }  // namespace
+
+void default_signals() noexcept {
+  for (const int signal : {SIGHUP, SIGINT, SIGQUIT}) ::signal(signal, SIG_DFL);
+}
 
 RunResult run(const std::vector<std::string>& argv, const RunOptions& options) {
   const std::chrono::seconds limit = options.timeout * kSlowness;

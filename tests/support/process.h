@@ -35,6 +35,10 @@ struct RunResult {
   std::string err;
 };
 
+/// For a child before it becomes a program: SIGHUP, SIGINT and SIGQUIT, which nohup or a shell's & have
+/// ignored, do what they do by default.
+void default_signals() noexcept;
+
 /// Starts `argv` in its own process group, waits for it and both its streams. Throws SystemError when it
 /// cannot start.
 RunResult run(const std::vector<std::string>& argv, const RunOptions& options = {});
