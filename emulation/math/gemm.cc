@@ -5,12 +5,6 @@
 
 #include <cuda_fp16.h>
 
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define EMULATION_FAST __attribute__((target_clones("avx512f", "avx2,fma", "default")))
-#else
-#define EMULATION_FAST
-#endif
-
 namespace emulation {
 namespace {
 
@@ -18,17 +12,6 @@ constexpr std::int64_t kRows = 8, kColumns = 16;  // of a tile that stays in reg
 // Products that are added as floats before they join the sum. Thousands in a row would lose digits, of which
 // nobody could say whether the kernels under test had lost them; what a library's order loses is its own.
 constexpr std::int64_t kChain = 32;
-
-template <class C>
-struct RowOf;  // kColumns values as one vector
-template <>
-struct RowOf<float> {
-  typedef float type __attribute__((vector_size(64), aligned(4)));
-};
-template <>
-struct RowOf<double> {
-  typedef double type __attribute__((vector_size(128), aligned(8)));
-};
 
 /// Calls `f` with how an element of `matrix` is read.
 template <class C, class F>
@@ -82,31 +65,62 @@ void pack_rows(const Matrix& a, std::int64_t from, std::int64_t count, std::int6
   });
 }
 
-template <class C>
+/// Sums of a tile in vectors of kBytes, eight of them at a time: more do not stay in registers everywhere.
+/// Each sum adds up its products in the same order whatever kBytes is.
+template <int kBytes, class C>
 inline __attribute__((always_inline)) void tile(std::int64_t k, const C* a, const C* b, C* sums) {
-  using Row = typename RowOf<C>::type;
-  using WideRow = RowOf<double>::type;
-  WideRow sum[kRows] = {};
-  for (std::int64_t begin = 0; begin < k; begin += kChain) {
-    Row part[kRows] = {};
-    for (std::int64_t i = begin; i < std::min(k, begin + kChain); ++i) {
-      const Row row = *reinterpret_cast<const Row*>(b + i * kColumns);
+  constexpr std::int64_t kLanes = kBytes / sizeof(C), kVectors = kColumns / kLanes,
+                         kAtOnce = kRows / kVectors;
+  typedef C Row __attribute__((vector_size(kBytes), aligned(sizeof(C))));
+  typedef double WideRow __attribute__((vector_size(kLanes * sizeof(double)), aligned(sizeof(double))));
+  for (std::int64_t first = 0; first < kRows; first += kAtOnce) {
+    WideRow sum[kAtOnce][kVectors] = {};
+    for (std::int64_t begin = 0; begin < k; begin += kChain) {
+      Row part[kAtOnce][kVectors] = {};
+      for (std::int64_t i = begin; i < std::min(k, begin + kChain); ++i) {
 #pragma GCC unroll 8
-      for (std::int64_t r = 0; r < kRows; ++r) part[r] += a[i * kRows + r] * row;
+        for (std::int64_t r = 0; r < kAtOnce; ++r) {
+#pragma GCC unroll 8
+          for (std::int64_t v = 0; v < kVectors; ++v)
+            part[r][v] +=
+                a[i * kRows + first + r] * *reinterpret_cast<const Row*>(b + i * kColumns + v * kLanes);
+        }
+      }
+#pragma GCC unroll 8
+      for (std::int64_t r = 0; r < kAtOnce; ++r) {
+#pragma GCC unroll 8
+        for (std::int64_t v = 0; v < kVectors; ++v) sum[r][v] += __builtin_convertvector(part[r][v], WideRow);
+      }
     }
-#pragma GCC unroll 8
-    for (std::int64_t r = 0; r < kRows; ++r) sum[r] += __builtin_convertvector(part[r], WideRow);
+    for (std::int64_t r = 0; r < kAtOnce; ++r) {
+      for (std::int64_t v = 0; v < kVectors; ++v)
+        *reinterpret_cast<Row*>(sums + (first + r) * kColumns + v * kLanes) =
+            __builtin_convertvector(sum[r][v], Row);
+    }
   }
-  for (std::int64_t r = 0; r < kRows; ++r)
-    *reinterpret_cast<Row*>(sums + r * kColumns) = __builtin_convertvector(sum[r], Row);
 }
 
-EMULATION_FAST void tile_of(std::int64_t k, const float* a, const float* b, float* sums) {
-  tile(k, a, b, sums);
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+template <class C>
+__attribute__((target("avx512f"))) void tile_avx512(std::int64_t k, const C* a, const C* b, C* sums) {
+  tile<64>(k, a, b, sums);
 }
-EMULATION_FAST void tile_of(std::int64_t k, const double* a, const double* b, double* sums) {
-  tile(k, a, b, sums);
+template <class C>
+__attribute__((target("avx2,fma"))) void tile_avx2(std::int64_t k, const C* a, const C* b, C* sums) {
+  tile<32>(k, a, b, sums);
 }
+template <class C>
+void tile_of(std::int64_t k, const C* a, const C* b, C* sums) {
+  if (__builtin_cpu_supports("avx512f")) return tile_avx512(k, a, b, sums);
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return tile_avx2(k, a, b, sums);
+  tile<16>(k, a, b, sums);
+}
+#else
+template <class C>
+void tile_of(std::int64_t k, const C* a, const C* b, C* sums) {
+  tile<16>(k, a, b, sums);
+}
+#endif
 
 template <class C>
 void run(std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a, const Matrix& b, C* out,
