@@ -26,7 +26,7 @@ struct FaultCase {
 class EmulatedFaults : public testing::TestWithParam<FaultCase> {};
 
 // The limits are 5 s each, so that a run that hangs is far beyond them.
-constexpr std::chrono::seconds kEnds{40};
+constexpr std::chrono::seconds kEnds{120};
 
 void ends_with_its_cause(const FaultCase& given, const std::regex& expected, const std::string& graph) {
   TempDir folder;
