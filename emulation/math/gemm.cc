@@ -8,7 +8,7 @@
 namespace emulation {
 namespace {
 
-constexpr std::int64_t kRows = 8, kColumns = 16;  // of a tile that stays in registers
+constexpr std::int64_t kRows = 8, kColumns = 16;  // of a tile
 // Products that are added as floats before they join the sum. Thousands in a row would lose digits, of which
 // nobody could say whether the kernels under test had lost them; what a library's order loses is its own.
 constexpr std::int64_t kChain = 32;

@@ -24,7 +24,7 @@ std::vector<Json> metric_lines(const fs::path& run_dir, std::string_view event) 
   std::vector<Json> lines;
   std::string line;
   while (std::getline(in, line)) {
-    if (in.eof()) break;  // no newline yet: of a run that goes on
+    if (in.eof()) break;  // no newline yet: it is being written
     Json parsed = Json::parse_or_null(line);
     if (!parsed.is_object()) throw DataError(path.string(), -1, "one JSON object a line", line);
     if (parsed.contains("event") && parsed["event"] == event) lines.push_back(std::move(parsed));
