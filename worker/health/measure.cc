@@ -10,7 +10,9 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <set>
 #include <sstream>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/check.h"
@@ -168,6 +170,16 @@ double rate_with(Communicator& communicator, int partner, Duration timeout) {
 
 }  // namespace
 
+std::vector<int> ends_of_links(const std::vector<std::string>& hosts) {
+  std::vector<int> firsts, all;
+  std::set<std::string_view> seen;
+  for (int rank = 0; rank < static_cast<int>(hosts.size()); ++rank) {
+    all.push_back(rank);
+    if (seen.insert(hosts[static_cast<std::size_t>(rank)]).second) firsts.push_back(rank);
+  }
+  return firsts.size() > 1 ? firsts : all;
+}
+
 int partner_in_round(int rank, int size, int round) {
   // The circle method: the last one stands still, the others go round.
   const int even = size + size % 2, circle = even - 1;
@@ -201,20 +213,19 @@ void measure_links(HealthReport& report, Communicator& communicator, const std::
   const int rank = communicator.rank(), size = communicator.size();
   if (size < 2) return;
   measure_clock(report, communicator, timeout);
-  const bool several =
-      std::any_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host != hosts[0]; });
-  const int all = size - 1 + size % 2;
-  // Partners far apart are on other hosts, since ranks of one host follow each other.
-  const int step = std::max(1, all / kMostRounds);
+  // How fast one worker is says nothing of a link that it shares with its node's others while they come and
+  // go.
+  const std::vector<int> ends = ends_of_links(hosts);
+  const int count = static_cast<int>(ends.size());
+  const auto own = std::find(ends.begin(), ends.end(), rank);
+  const int all = count - 1 + count % 2, step = std::max(1, all / kMostRounds);
   double best = std::nan("");
   for (int round = 0; round < all; round += step) {
     communicator.barrier("link")->wait(Deadline::after(timeout));
-    const int partner = partner_in_round(rank, size, round);
-    if (partner < 0) continue;
-    const double rate = rate_with(communicator, partner, timeout);
-    const bool counts =
-        !several || hosts[static_cast<std::size_t>(partner)] != hosts[static_cast<std::size_t>(rank)];
-    if (counts && (std::isnan(best) || rate > best)) best = rate;
+    if (own == ends.end()) continue;
+    const int partner = partner_in_round(static_cast<int>(own - ends.begin()), count, round);
+    if (partner >= 0)
+      best = std::fmax(best, rate_with(communicator, ends[static_cast<std::size_t>(partner)], timeout));
   }
   report[Metric::link] = best;
 }

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "collectives/communicator.h"
 #include "worker/health/health_report.h"
@@ -16,12 +17,16 @@ namespace dtrain {
 void measure_node(HealthReport& report, const std::shared_ptr<Device>& device, const std::string& folder,
                   bool whole_node, double seconds);
 
-/// Collective. Of the way to other workers, best with those on other hosts where `hosts` (by rank) has
-/// several: bytes a second in each direction, messages of 4 MiB both ways at once, the best of up to four
-/// partners, since a slow node makes all of its links slow and no other; and the clock's distance from rank
-/// 0's, of the fastest of 10 round trips. Throws PeerError.
+/// Collective. Of the way to other workers: bytes a second in each direction, messages of 4 MiB both ways at
+/// once, the best of up to four partners, since a slow node makes all of its links slow and no other (of the
+/// workers that ends_of_links() names; the others wait); and the clock's distance from rank 0's, of the
+/// fastest of 10 round trips. `hosts`: by rank. Throws PeerError.
 void measure_links(HealthReport& report, Communicator& communicator, const std::vector<std::string>& hosts,
                    Duration timeout);
+
+/// The ranks that measure links: the first of each host, since workers of a host share its link; where all
+/// are on one host, all of them. Pure.
+std::vector<int> ends_of_links(const std::vector<std::string>& hosts);
 
 /// Whom `rank` of `size` meets in a round, so that all meet pair by pair and after size - 1 rounds (an odd
 /// size: size) each has met every other once; -1: nobody. Pure.

@@ -144,6 +144,12 @@ TEST(HealthTable, FitsTheTerminal) {
   }
 }
 
+TEST(Links, AreMeasuredByOneWorkerOfEachHost) {
+  EXPECT_THAT(ends_of_links({"a", "a", "b", "b", "c", "c"}), ElementsAre(0, 2, 4));
+  EXPECT_THAT(ends_of_links({"a", "b", "a", "c"}), ElementsAre(0, 1, 3));
+  EXPECT_THAT(ends_of_links({"a", "a", "a"}), ElementsAre(0, 1, 2)) << "what they share is all there is";
+}
+
 TEST(Rounds, EachMeetsEveryOtherOnce) {
   for (const int size : {2, 3, 4, 5, 7, 8}) {
     std::set<std::pair<int, int>> met;
