@@ -29,7 +29,7 @@ class Health : public ::testing::Test {
     if (const auto why = NetnsLab::unavailable()) GTEST_SKIP() << *why;
     lab_ = std::make_unique<NetnsLab>(kHosts);
     // What the links can do is decided by them rather than by this machine's processors.
-    for (int host = 0; host < kHosts; ++host) limit(host, "160mbit");
+    for (int host = 0; host < kHosts; ++host) limit(host, "320mbit");
   }
 
   void limit(int host, const std::string& rate) {
@@ -100,7 +100,7 @@ TEST_F(Health, ASlowDisk) {
 }
 
 TEST_F(Health, HalfTheBandwidth) {
-  limit(kSick, "80mbit");
+  limit(kSick, "160mbit");
   start({}, show_);
   expect_kept_out("link ");
 }
@@ -137,7 +137,7 @@ TEST_F(Health, ANodeThatHasBecomeSickIsKeptOutAtTheRestart) {
   for (const int host : {0, 1, 2})
     ASSERT_TRUE(eventually([&] { return at(host).err().find("up\n") != std::string::npos; }, seconds(60)))
         << errors();
-  limit(kSick, "80mbit");
+  limit(kSick, "160mbit");
   write_file(trigger, "");
   expect_kept_out("link ");
   EXPECT_THAT(at(0).err(), HasSubstr("exit code 7"));
