@@ -4,6 +4,8 @@
 // inside widest().
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -25,25 +27,40 @@ inline Value join_lanes(Value* lanes, Op op) {
   return lanes[0];
 }
 
-/// Σ term(i), i from 0 to count - 1. Four terms meet in C, everything else in double: two roundings in C at
-/// most.
-template <class C, class Term>
-inline SumType<C> sum_of(std::int64_t count, Term term) {
+/// Σ term(i), i from 0 to count - 1, of each of `terms` in one pass. Four terms meet in C, everything else in
+/// double: two roundings in C at most.
+template <class C, class... Terms>
+inline std::array<SumType<C>, sizeof...(Terms)> sums_of(std::int64_t count, Terms... terms) {
   using Sum = SumType<C>;
-  Sum lanes[kSumLanes] = {};
+  Sum lanes[sizeof...(Terms)][kSumLanes] = {};
+  const auto add = [&](std::int64_t lane, auto value_of) {
+    std::size_t k = 0;
+    ((lanes[k++][lane] += static_cast<Sum>(value_of(terms))), ...);
+  };
   std::int64_t i = 0;
   for (; i + 4 * kSumLanes <= count; i += 4 * kSumLanes) {
     for (std::int64_t lane = 0; lane < kSumLanes; ++lane) {
-      const std::int64_t at = i + lane;
-      lanes[lane] += static_cast<Sum>((term(at) + term(at + kSumLanes)) +
-                                      (term(at + 2 * kSumLanes) + term(at + 3 * kSumLanes)));
+      const auto four = [at = i + lane](const auto& term) {
+        return (term(at) + term(at + kSumLanes)) + (term(at + 2 * kSumLanes) + term(at + 3 * kSumLanes));
+      };
+      add(lane, four);
     }
   }
+  const auto one = [](std::int64_t at) { return [at](const auto& term) { return term(at); }; };
   for (; i + kSumLanes <= count; i += kSumLanes) {
-    for (std::int64_t lane = 0; lane < kSumLanes; ++lane) lanes[lane] += static_cast<Sum>(term(i + lane));
+    for (std::int64_t lane = 0; lane < kSumLanes; ++lane) add(lane, one(i + lane));
   }
-  for (std::int64_t lane = 0; i < count; ++i, ++lane) lanes[lane] += static_cast<Sum>(term(i));
-  return join_lanes<kSumLanes>(lanes, [](Sum a, Sum b) { return a + b; });
+  for (std::int64_t lane = 0; i < count; ++i, ++lane) add(lane, one(i));
+  std::array<Sum, sizeof...(Terms)> sums;
+  for (std::size_t k = 0; k < sizeof...(Terms); ++k)
+    sums[k] = join_lanes<kSumLanes>(lanes[k], [](Sum a, Sum b) { return a + b; });
+  return sums;
+}
+
+/// Of one.
+template <class C, class Term>
+inline SumType<C> sum_of(std::int64_t count, Term term) {
+  return sums_of<C>(count, term)[0];
 }
 
 /// op of all term(i), i from 0 to count - 1, count > 0: the largest or the least of them. Comparisons are

@@ -1,6 +1,8 @@
 // Layer and RMS norm: each row in one visit, while it is in the cache.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -82,15 +84,16 @@ struct GradRow {
   Compute<T> weighted(std::int64_t i) const { return weight.times(i, load(grad[i])); }
 };
 
+/// Of a row's gradients, times the weight, and of their products with the normalised row.
 template <class T, class Weight>
-void input_gradient_row(const GradRow<T, Weight> row, std::int64_t count, T* to) {
+std::array<Compute<T>, 2> means_of(const GradRow<T, Weight> row, std::int64_t count) {
   using C = Compute<T>;
-  const C level = row.centered ? mean_of<C>(count, [=](std::int64_t i) { return row.weighted(i); }) : C{0};
-  const C along = mean_of<C>(count, [=](std::int64_t i) { return row.weighted(i) * row.normalised(i); });
-  DTRAIN_INDEPENDENT
-  for (std::int64_t i = 0; i < count; ++i) {
-    to[i] = cast<T>((row.weighted(i) - level - row.normalised(i) * along) * row.scale);
-  }
+  const auto product = [=](std::int64_t i) { return row.weighted(i) * row.normalised(i); };
+  if (!row.centered) return {C{0}, mean_of<C>(count, product)};
+  const auto sums = sums_of<C>(
+      count, [=](std::int64_t i) { return row.weighted(i); }, product);
+  const auto size = static_cast<double>(count);
+  return {static_cast<C>(sums[0] / size), static_cast<C>(sums[1] / size)};
 }
 
 /// Gradients of weight and bias from some rows: block by block, then into the total.
@@ -99,21 +102,34 @@ class ParameterGradients {
  public:
   using C = Compute<T>;
   ParameterGradients(std::int64_t count, bool weight, bool bias)
-      : weight_(weight ? static_cast<std::size_t>(count) : 0),
+      : weight_(weight || bias ? static_cast<std::size_t>(count) : 0),
         bias_(bias ? static_cast<std::size_t>(count) : 0),
         weight_total_(weight_.size()),
         bias_total_(bias_.size()) {}
 
+  /// Adds a row's, and writes its gradient of the input to `to`: in one visit, since each of them reads the
+  /// same.
   template <class Weight>
-  void add(const GradRow<T, Weight> row) {
+  void add(const GradRow<T, Weight> row, std::int64_t count, T* to) {
+    const auto [level, along] = means_of(row, count);
     C* const weight = weight_.data();
     C* const bias = bias_.data();
-    const auto weights = static_cast<std::int64_t>(weight_.size());
-    const auto biases = static_cast<std::int64_t>(bias_.size());
-    DTRAIN_INDEPENDENT
-    for (std::int64_t i = 0; i < weights; ++i) weight[i] += load(row.grad[i]) * row.normalised(i);
-    DTRAIN_INDEPENDENT
-    for (std::int64_t i = 0; i < biases; ++i) bias[i] += load(row.grad[i]);
+    const auto visit = [=, level = level, along = along](auto has_weight, auto has_bias) {
+      DTRAIN_INDEPENDENT
+      for (std::int64_t i = 0; i < count; ++i) {
+        const C normalised = row.normalised(i);
+        to[i] = cast<T>((row.weighted(i) - level - normalised * along) * row.scale);
+        if constexpr (has_weight) weight[i] += load(row.grad[i]) * normalised;
+        if constexpr (has_bias) bias[i] += load(row.grad[i]);
+      }
+    };
+    if (!bias_.empty()) {
+      visit(std::true_type(), std::true_type());
+    } else if (!weight_.empty()) {
+      visit(std::true_type(), std::false_type());
+    } else {
+      visit(std::false_type(), std::false_type());
+    }
     if (++rows_ % kBlock == 0) flush();
   }
   void flush() {
@@ -126,7 +142,8 @@ class ParameterGradients {
     for (std::size_t i = 0; i < bias_.size(); ++i) bias_total_[i] += other.bias_total_[i];
   }
   void write(T* weight, T* bias) const {
-    for (std::size_t i = 0; i < weight_.size(); ++i) weight[i] = cast<T>(weight_total_[i]);
+    for (std::size_t i = 0; weight != nullptr && i < weight_.size(); ++i)
+      weight[i] = cast<T>(weight_total_[i]);
     for (std::size_t i = 0; i < bias_.size(); ++i) bias[i] = cast<T>(bias_total_[i]);
   }
 
@@ -173,6 +190,7 @@ void CpuKernels::row_norm_backward(const View& input, const View& weight, const 
     const std::int64_t length = std::max((rows + kMostChunks - 1) / kMostChunks, rows_of_chunk(count));
     std::vector<ParameterGradients<T>> parts(static_cast<std::size_t>((rows + length - 1) / length), none);
     const auto run = [&](auto weights, std::int64_t chunk) {
+      std::vector<T> nowhere(grad_input.data == nullptr ? static_cast<std::size_t>(count) : 0);
       ParameterGradients<T>& part = parts[static_cast<std::size_t>(chunk)];
       for (std::int64_t r = chunk * length; r < std::min(rows, (chunk + 1) * length); ++r) {
         const std::int64_t next = r * count + std::max(count, kAhead), asked = far ? count : 0;
@@ -183,8 +201,7 @@ void CpuKernels::row_norm_backward(const View& input, const View& weight, const 
             input.as<const T>() + r * count,       weights,
             grad_output.as<const T>() + r * count, means == nullptr ? Compute<T>{0} : means[r],
             inv_std.as<const Compute<T>>()[r],     means != nullptr};
-        if (grad_input.data != nullptr) input_gradient_row(row, count, grad_input.as<T>() + r * count);
-        part.add(row);
+        part.add(row, count, nowhere.empty() ? grad_input.as<T>() + r * count : nowhere.data());
       }
       part.flush();
     };
