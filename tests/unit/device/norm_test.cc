@@ -1,5 +1,5 @@
-// Batch normalisation of a batch that is cut into parts, and statistics that rounding could lose.
-// tests/operations has its numbers in every layout and dtype.
+// Batch normalisation of a batch that is cut into parts, statistics that rounding could lose, and row norm's
+// gradients. tests/operations has its numbers in every layout and dtype.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -190,6 +190,36 @@ TEST(BatchNormStatistics, OneValueInAllPartsIsRefused) {
   EXPECT_THROW(
       make_device("cpu")->kernels().batch_norm_combine(kRule, {{}, {}, {}, {}, mean, inv_std}, parts),
       UsageError);
+}
+
+/// Frozen parameters, and an input that nobody wants the gradient of: what is left has the same bits.
+TEST(RowNormGradients, AreTheSameWhicheverAreWanted) {
+  constexpr std::int64_t kRows = 37, kColumns = 83;
+  Generator generator(4);
+  const Array in = Array::random({kRows, kColumns}, generator),
+              grad = Array::random({kRows, kColumns}, generator);
+  const Array weight = Array::random({kColumns}, generator), mean(Dims{kRows}), inv_std(Dims{kRows});
+  const std::shared_ptr<Device> device = make_device("cpu");
+  device->kernels().row_norm({}, in, weight, {}, mean, inv_std, Array(Dims{kRows, kColumns}));
+  struct Gradients {
+    Array input{Dims{kRows, kColumns}}, weight{Dims{kColumns}}, bias{Dims{kColumns}};
+  };
+  const auto computed = [&](bool of_input, bool of_weight, bool of_bias) {
+    Gradients to;
+    device->kernels().row_norm_backward(in, weight, mean, inv_std, grad, of_input ? View(to.input) : View(),
+                                        of_weight ? View(to.weight) : View(),
+                                        of_bias ? View(to.bias) : View());
+    return to;
+  };
+  const Gradients all = computed(true, true, true);
+  const std::vector<double> nothing(kColumns, 0), no_input(kRows * kColumns, 0);
+  for (int wanted = 0; wanted < 8; ++wanted) {
+    const bool of_input = (wanted & 1) != 0, of_weight = (wanted & 2) != 0, of_bias = (wanted & 4) != 0;
+    const Gradients some = computed(of_input, of_weight, of_bias);
+    EXPECT_EQ(some.input.values(), of_input ? all.input.values() : no_input) << wanted;
+    EXPECT_EQ(some.weight.values(), of_weight ? all.weight.values() : nothing) << wanted;
+    EXPECT_EQ(some.bias.values(), of_bias ? all.bias.values() : nothing) << wanted;
+  }
 }
 
 }  // namespace
