@@ -48,6 +48,19 @@ class Array {
     return array;
   }
 
+  /// Numbers of many sizes, so that every addition rounds: sums in another order have other bits.
+  static Array uneven(const Dims& shape, Generator& generator, DType dtype = DType::f32,
+                      Layout layout = Layout::contiguous) {
+    Array array(shape, dtype, layout);
+    std::vector<double> values(static_cast<std::size_t>(shape.product()));
+    for (double& value : values) {
+      value = std::ldexp(static_cast<double>(generator.next32()) - 2147483648.0, -31) *
+              std::ldexp(1.0, static_cast<int>(generator.next32() % 8));
+    }
+    array.set(values);
+    return array;
+  }
+
   /// The same values in another dtype and layout.
   Array as(DType dtype, Layout layout = Layout::contiguous) const {
     Array result(view_.shape, dtype, layout);

@@ -55,16 +55,8 @@ std::uint64_t hash_of_values(const View& view) {
 class Printer {
  public:
   Kernels& kernels() { return device_->kernels(); }
-  /// Numbers of many sizes, so that every addition rounds.
   Array numbers(const Dims& shape, DType dtype, Layout layout = Layout::contiguous) {
-    Array array(shape, dtype, layout);
-    std::vector<double> values(static_cast<std::size_t>(shape.product()));
-    for (double& value : values) {
-      value = std::ldexp(static_cast<double>(generator_.next32()) - 2147483648.0, -31) *
-              std::ldexp(1.0, static_cast<int>(generator_.next32() % 8));
-    }
-    array.set(values);
-    return array;
+    return Array::uneven(shape, generator_, dtype, layout);
   }
   void print(const std::string& name, const View& out) {
     std::printf("bits %s %016lx\n", name.c_str(), static_cast<unsigned long>(hash_of(out)));
@@ -226,7 +218,34 @@ void print_updates(Printer& printer, DType dtype) {
   printer.print("momentum", momentum);
 }
 
-/// Run by the test below, in a process of its own.
+/// Blocks of small networks have fused products and sums, where the processor has them.
+void print_blocks(Printer& printer) {
+  for (const auto& [channels, kernel, outputs] :
+       {std::array{1, 5, 20}, std::array{20, 5, 50}, std::array{3, 3, 7}}) {
+    const std::int64_t extent = 2 * 4 + kernel - 1;
+    const Array x = printer.numbers({32, channels, extent, extent}, DType::f32, Layout::channels_last);
+    const Array w = printer.numbers({outputs, channels, kernel, kernel}, DType::f32);
+    const Array bias = printer.numbers({outputs}, DType::f32);
+    const Array dy = printer.numbers({32, outputs, 4, 4}, DType::f32, Layout::channels_last);
+    for (const PoolKind kind : {PoolKind::avg, PoolKind::max}) {
+      Array y = dy, mask({32, outputs, 4, 4}, DType::u8, Layout::channels_last);
+      printer.kernels().conv2d_relu_pool2d({}, {.kind = kind}, x, w, bias, y, mask);
+      printer.print("block", y);
+      Array dx = x, dw = w, db = bias;
+      printer.kernels().conv2d_relu_pool2d_backward({}, {.kind = kind}, x, w, dy, mask, dx, dw, db);
+      printer.print("block's input", dx);
+      printer.print("block's weight", dw);
+      printer.print("block's bias", db);
+    }
+  }
+}
+
+/// These are run by the tests below, in processes of their own.
+TEST(VectorBits, DISABLED_PrintBlocks) {
+  Printer printer;
+  print_blocks(printer);
+}
+
 TEST(VectorBits, DISABLED_Print) {
   Printer edges;
   print_float16(edges);
@@ -240,7 +259,8 @@ TEST(VectorBits, DISABLED_Print) {
   }
 }
 
-std::vector<std::string> bits_with(const std::string& vectors, const std::string& threads = "1") {
+std::vector<std::string> bits_with(const std::string& vectors, const std::string& threads = "1",
+                                   const std::string& test = "Print") {
   std::array<char, 4096> self{};
   const auto length = readlink("/proc/self/exe", self.data(), self.size() - 1);
   if (length <= 0) return {};
@@ -248,7 +268,7 @@ std::vector<std::string> bits_with(const std::string& vectors, const std::string
   const char* const emulator = std::getenv("DTRAIN_TEST_EMULATOR");
   const std::string command = "DTRAIN_CPU_VECTORS=" + vectors + " OMP_NUM_THREADS=" + threads + " " +
                               (emulator == nullptr ? "" : emulator) + " '" + self.data() +
-                              "' --gtest_also_run_disabled_tests --gtest_filter=VectorBits.DISABLED_Print";
+                              "' --gtest_also_run_disabled_tests --gtest_filter=VectorBits.DISABLED_" + test;
   FILE* const output = popen(command.c_str(), "r");
   if (output == nullptr) return {};
   std::vector<std::string> lines;
@@ -265,6 +285,12 @@ TEST(VectorBits, AreTheSameWithVectorsOfAnyLength) {
   EXPECT_GT(widest.size(), 400U);
   EXPECT_EQ(bits_with("avx2"), widest);
   EXPECT_EQ(bits_with("baseline"), widest);
+}
+
+TEST(VectorBits, OfSmallNetworksAreTheSameWhereProductsAndSumsAreFused) {
+  const auto widest = bits_with("avx512", "1", "PrintBlocks");
+  EXPECT_EQ(widest.size(), 24U);
+  EXPECT_EQ(bits_with("avx2", "1", "PrintBlocks"), widest);
 }
 
 TEST(VectorBits, AreTheSameWithAnyNumberOfThreads) {

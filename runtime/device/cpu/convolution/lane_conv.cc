@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/device/cpu/features.h"
 #include "runtime/device/cpu/loops/chunks.h"
 
 namespace dtrain::cpu {
@@ -204,7 +205,7 @@ class BackwardBlocks {
   static constexpr std::int64_t kBlocksAtOnce = 32;  ///< whose sums are kept until they are joined
 
   void run_block(std::int64_t block, float* dw, float* sums, Scratch& scratch) const {
-    const LaneLoops& loops = *lane_loops();
+    const LaneLoops& loops = lane_loops();
     ScratchPieces own(scratch, 2 * floats_.x + floats_.pooled + floats_.dy, 4);
     float* x = own.take(floats_.x);
     float* dx = own.take(floats_.x);
@@ -264,6 +265,11 @@ class BackwardBlocks {
 
 }  // namespace
 
+const LaneLoops& lane_loops() noexcept {
+  if (has_avx512()) return avx512::kLaneLoops;
+  return has_avx2() ? avx2::kLaneLoops : baseline::kLaneLoops;
+}
+
 std::int64_t channel_tile(std::int64_t channels) noexcept {
   std::int64_t best = 8;
   for (const std::int64_t tile : {10, 12}) {
@@ -276,8 +282,7 @@ std::int64_t lane_images(const Conv2dGeometry& conv, const Pool2dGeometry& pool,
                          const View& weight, const View& output) {
   const Pool2dGeometry two_by_two{.kind = pool.kind};
   if (input.dtype != DType::f32 || !(conv == Conv2dGeometry{}) || !(pool == two_by_two) ||
-      !input.is_channels_last() || input.numel() == 0 || weight.numel() > kMostWeights ||
-      lane_loops() == nullptr) {
+      !input.is_channels_last() || input.numel() == 0 || weight.numel() > kMostWeights) {
     return 0;
   }
   const Floats floats(sizes_of(input, weight, pool.kind, output));
@@ -287,7 +292,7 @@ std::int64_t lane_images(const Conv2dGeometry& conv, const Pool2dGeometry& pool,
 
 void lane_forward(const View& input, const View& weight, const View& bias, PoolKind kind, const View& output,
                   std::uint8_t* mask, LaneScratch& scratch) {
-  const LaneLoops& loops = *lane_loops();
+  const LaneLoops& loops = lane_loops();
   const LaneConv conv = sizes_of(input, weight, kind, output);
   const Floats floats(conv);
   const std::int64_t padded = round_up(conv.outputs, channel_tile(conv.outputs));

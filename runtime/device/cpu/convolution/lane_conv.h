@@ -1,6 +1,7 @@
 // Convolution (stride 1, no padding), relu and 2x2 pooling for groups of 16 images, one image in each lane of
-// a 512-bit register. No channel count wastes lanes, which is where small networks lose a fifth of the
-// machine; f32 with AVX-512 only. Everything else takes the general path of fused_conv.cc.
+// a 512-bit register, or of as many narrower ones as that takes. No channel count wastes lanes, which is
+// where small networks lose a fifth of the machine; f32 only. Everything else takes the general path of
+// fused_conv.cc.
 #pragma once
 
 #include <cstddef>
@@ -53,8 +54,18 @@ struct LaneLoops {
                           const std::int64_t* tap_offsets, float* dw);
 };
 
-/// The loops this processor runs, or null.
-const LaneLoops* lane_loops() noexcept;
+/// The loops this processor runs.
+const LaneLoops& lane_loops() noexcept;
+
+namespace baseline {
+extern const LaneLoops kLaneLoops;
+}
+namespace avx2 {
+extern const LaneLoops kLaneLoops;
+}
+namespace avx512 {
+extern const LaneLoops kLaneLoops;
+}
 
 /// How many images, from the first on, the lanes take: a multiple of 16, 0 when they do not help. The same
 /// for the forward and the backward call of one block. `mask` may have null data.

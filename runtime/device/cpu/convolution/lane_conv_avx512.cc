@@ -2,13 +2,12 @@
 #include "runtime/device/cpu/convolution/lane_conv.h"
 
 #if defined(__x86_64__)
-#include "runtime/device/cpu/features.h"
 #include "runtime/device/cpu/intrinsics.h"
 #include "runtime/device/cpu/target.h"
 
 DTRAIN_TARGET_BEGIN(DTRAIN_AVX512)
 
-namespace dtrain::cpu {
+namespace dtrain::cpu::avx512 {
 namespace {
 
 /// Transposes 16 registers of 16 floats in place.
@@ -279,26 +278,20 @@ void backward_weight(const LaneConv& conv, const float* x, const float* dy, cons
   }
 }
 
-constexpr LaneLoops kLoops{to_lanes, from_lanes, forward, unpool, backward_input, backward_weight};
-
 }  // namespace
 
-}  // namespace dtrain::cpu
+const LaneLoops kLaneLoops{to_lanes, from_lanes, forward, unpool, backward_input, backward_weight};
+
+}  // namespace dtrain::cpu::avx512
 
 DTRAIN_TARGET_END
 
-namespace dtrain::cpu {
-
-const LaneLoops* lane_loops() noexcept { return has_avx512() ? &kLoops : nullptr; }
-
-}  // namespace dtrain::cpu
-
 #else
 
-namespace dtrain::cpu {
+namespace dtrain::cpu::avx512 {
 
-const LaneLoops* lane_loops() noexcept { return nullptr; }
+const LaneLoops kLaneLoops{};
 
-}  // namespace dtrain::cpu
+}  // namespace dtrain::cpu::avx512
 
 #endif
