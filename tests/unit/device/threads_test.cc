@@ -66,11 +66,11 @@ TEST_F(ThreadsOfKernels, Convolution) {
       const std::string what = std::to_string(l.channels) + " to " + std::to_string(l.outputs) +
                                " channels of " + std::to_string(l.extent) +
                                (dtype == DType::f32 ? ", f32" : ", bf16");
-      const Array x = Array::random({l.images, l.channels, l.extent, l.extent}, generator_, dtype, kLast);
+      const Array x = Array::uneven({l.images, l.channels, l.extent, l.extent}, generator_, dtype, kLast);
       const Array w =
-          Array::random({l.outputs, l.channels / l.geometry.groups, l.kernel, l.kernel}, generator_, dtype);
-      const Array bias = Array::random({l.outputs}, generator_);
-      const Array dy = Array::random({l.images, l.outputs, out, out}, generator_, dtype, kLast);
+          Array::uneven({l.outputs, l.channels / l.geometry.groups, l.kernel, l.kernel}, generator_, dtype);
+      const Array bias = Array::uneven({l.outputs}, generator_);
+      const Array dy = Array::uneven({l.images, l.outputs, out, out}, generator_, dtype, kLast);
       expect_same_bits(what, {dy}, [&](Kernels& kernels, Outputs& to) {
         kernels.conv2d(l.geometry, x, w, bias, Activation::none, to[0]);
       });
@@ -89,9 +89,9 @@ TEST_F(ThreadsOfKernels, Convolution) {
 TEST_F(ThreadsOfKernels, ConvolutionBlocksOfSmallNetworks) {
   for (const PoolKind kind : {PoolKind::avg, PoolKind::max}) {
     const Pool2dGeometry pool{.kind = kind};
-    const Array x = Array::random({77, 4, 13, 13}, generator_, DType::f32, kLast);
-    const Array w = Array::random({22, 4, 5, 5}, generator_), bias = Array::random({22}, generator_);
-    const Array dy = Array::random({77, 22, 4, 4}, generator_, DType::f32, kLast);
+    const Array x = Array::uneven({77, 4, 13, 13}, generator_, DType::f32, kLast);
+    const Array w = Array::uneven({22, 4, 5, 5}, generator_), bias = Array::uneven({22}, generator_);
+    const Array dy = Array::uneven({77, 22, 4, 4}, generator_, DType::f32, kLast);
     Array mask({77, 22, 4, 4}, DType::u8, kLast);
     const std::string what = kind == PoolKind::avg ? "average" : "maximum";
     expect_same_bits(what, {dy, mask}, [&](Kernels& kernels, Outputs& to) {
@@ -110,8 +110,8 @@ TEST_F(ThreadsOfKernels, Pooling) {
        {Pool2dGeometry{.kind = PoolKind::max},
         Pool2dGeometry{.kind = PoolKind::max, .kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1}}) {
     const std::int64_t out = (32 + 2 * pool.pad_h - pool.kernel_h) / pool.stride_h + 1;
-    const Array x = Array::random({16, 32, 32, 32}, generator_, DType::f32, kLast);
-    const Array dy = Array::random({16, 32, out, out}, generator_, DType::f32, kLast);
+    const Array x = Array::uneven({16, 32, 32, 32}, generator_, DType::f32, kLast);
+    const Array dy = Array::uneven({16, 32, out, out}, generator_, DType::f32, kLast);
     Array places({16, 32, out, out}, DType::u8, kLast);
     expect_same_bits("pooling", {dy, places},
                      [&](Kernels& kernels, Outputs& to) { kernels.pool2d(pool, x, to[0], to[1]); });
@@ -127,8 +127,8 @@ TEST_F(ThreadsOfKernels, Pooling) {
 TEST_F(ThreadsOfKernels, BatchNorm) {
   const Dims shape{10, 96, 15, 20}, channels{96};
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    const auto random = [&] { return Array::random(shape, generator_, dtype, kLast); };
-    const auto vector = [&] { return Array::random(channels, generator_); };
+    const auto random = [&] { return Array::uneven(shape, generator_, dtype, kLast); };
+    const auto vector = [&] { return Array::uneven(channels, generator_); };
     const Array x = random(), residual = random(), dy = random(), weight = vector(), bias = vector();
     const BatchNormRule rule{.activation = Activation::relu};
     const auto of = [&](Outputs& to, std::size_t from, const View& shift) {
@@ -158,8 +158,8 @@ TEST_F(ThreadsOfKernels, BatchNorm) {
 // Runs that are long, that are short, and one alone.
 TEST_F(ThreadsOfKernels, Elements) {
   const Dims shape{6, 40, 33, 50};
-  const Array x = Array::random(shape, generator_),
-              last = Array::random(shape, generator_, DType::f32, kLast);
+  const Array x = Array::uneven(shape, generator_),
+              last = Array::uneven(shape, generator_, DType::f32, kLast);
   View cut = x.view();
   cut.shape[3] = 7;
   const Array like_cut(cut.shape);
@@ -188,7 +188,7 @@ TEST_F(ThreadsOfKernels, Elements) {
 TEST_F(ThreadsOfKernels, Optimizers) {
   std::vector<Array> values;
   for (const std::int64_t size : {70001, 3, 0, 64, 16384, 40000, 1})
-    for (int array = 0; array < 4; ++array) values.push_back(Array::random({size}, generator_));
+    for (int array = 0; array < 4; ++array) values.push_back(Array::uneven({size}, generator_));
   Array gate({2});
   values.push_back(gate);
   const auto slots = [](Outputs& to) {
@@ -213,7 +213,7 @@ TEST_F(ThreadsOfKernels, Optimizers) {
 }
 
 TEST_F(ThreadsOfKernels, LossScaling) {
-  const Array scale = Array::random({1}, generator_), x = Array::random({300, 500}, generator_);
+  const Array scale = Array::uneven({1}, generator_), x = Array::uneven({300, 500}, generator_);
   for (const float value : {1.0F, std::numeric_limits<float>::infinity()}) {
     Array gradient = x;
     gradient.view().as<float>()[120000] = value;
@@ -240,9 +240,9 @@ TEST_F(ThreadsOfKernels, Products) {
                            Product{1, 130, 97, 301}, Product{1, 500, 10, 128}}) {
     for (const bool transposed : {false, true}) {
       for (const DType dtype : {DType::f32, DType::bf16}) {
-        const Array a = Array::random(
+        const Array a = Array::uneven(
             transposed ? Dims{p.batch, p.terms, p.rows} : Dims{p.batch, p.rows, p.terms}, generator_, dtype);
-        const Array b = Array::random({p.batch, p.terms, p.columns}, generator_, dtype);
+        const Array b = Array::uneven({p.batch, p.terms, p.columns}, generator_, dtype);
         View left = a;
         left.shape = {p.batch, p.rows, p.terms};
         if (transposed) left.strides = {p.terms * p.rows, 1, p.rows};
