@@ -1,6 +1,7 @@
 // The CPU's table of kernels. f64 and anything without a fast version runs in plain loops (naive.h).
 #pragma once
 
+#include <array>
 #include <memory>
 
 #include "runtime/device/cpu/convolution/lane_conv.h"
@@ -43,6 +44,7 @@ class CpuKernels final : public Kernels {
   WorkerScratch attention_scratch_;
   Scratch attention_gradients_;  ///< of queries, until all stripes of keys have added theirs
   LaneScratch lane_scratch_;
+  std::array<Scratch, 4> widened_;   ///< arrays of halves, where there is no library for their products
   Scratch staging_, input_staging_;  ///< for callers' arrays that are not channels-last
 };
 

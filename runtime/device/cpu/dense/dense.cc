@@ -56,6 +56,42 @@ class Staged {
   Scratch memory_;
 };
 
+/// Whether its elements are all that lies between its first and its last.
+bool is_packed(const View& view) {
+  std::int64_t last = 0;
+  for (int i = 0; i < view.rank(); ++i) last += (view.shape[i] - 1) * view.strides[i];
+  return view.numel() == last + 1 && is_nested(view);
+}
+
+View flat(const View& view) { return {view.data, view.dtype, {view.numel()}, {1}}; }
+
+/// An array in f32, where no library of this processor computes in its own type: of the same layout if it is
+/// packed. Sums are f32 then, and rounded once by finish(), as in products of halves. Null data stays null.
+class Widened {
+ public:
+  Widened(CpuKernels& kernels, const View& view, bool read, Scratch& memory)
+      : kernels_(kernels), given_(view), used_(view), flat_(view.data != nullptr && is_packed(view)) {
+    if (view.data == nullptr || view.dtype == DType::f32) return;
+    used_.dtype = DType::f32;
+    used_.data = memory.at_least(static_cast<std::size_t>(view.numel()) * sizeof(float));
+    if (!flat_) used_.strides = contiguous_strides(view.shape);
+    if (read) copy(given_, used_);
+  }
+  const View& view() const { return used_; }
+  void finish() {
+    if (used_.data != given_.data) copy(used_, given_);
+  }
+
+ private:
+  void copy(const View& from, const View& to) {
+    flat_ ? kernels_.copy(flat(from), flat(to)) : kernels_.copy(from, to);
+  }
+
+  CpuKernels& kernels_;
+  View given_, used_;
+  bool flat_;
+};
+
 /// Whether a kernel of one pixel leaves some pixels out.
 bool skips_pixels(const Conv2dGeometry& g, const View& weight) {
   return weight.shape[2] == 1 && weight.shape[3] == 1 && g.pad_h == 0 && g.pad_w == 0 &&
@@ -93,13 +129,11 @@ void CpuKernels::matmul(const View& a, const View& b, const View& given_bias, Ac
     if (activation == Activation::relu) unary(UnaryOp::relu, out, out);
     return;
   }
-  if (out.dtype == a.dtype && (bias.data == nullptr || bias.dtype == a.dtype)) {
-    return naive::matmul(a, b, bias, activation, accumulate, out);
-  }
-  constexpr DType kFull = DType::f32;
-  const Staged left(*this, a, kFull, true), right(*this, b, kFull, true), shift(*this, bias, kFull, true);
-  Staged to(*this, out, kFull, true);
-  naive::matmul(left.view(), right.view(), shift.view(), activation, accumulate, to.view());
+  if (!is_half(a.dtype)) return naive::matmul(a, b, bias, activation, accumulate, out);
+  const Widened left(*this, a, true, widened_[0]), right(*this, b, true, widened_[1]),
+      shift(*this, bias, true, widened_[2]);
+  Widened to(*this, out, accumulate, widened_[3]);
+  matmul(left.view(), right.view(), shift.view(), activation, accumulate, to.view());
   to.finish();
 }
 
@@ -121,12 +155,11 @@ void CpuKernels::conv2d(const Conv2dGeometry& geometry, const View& input, const
     if (activation == Activation::relu) unary(UnaryOp::relu, output, output);
     return;
   }
-  if (bias.data == nullptr || bias.dtype == input.dtype) {
-    return naive::conv2d(geometry, input, weight, bias, activation, output);
-  }
-  const Staged x(*this, input, DType::f32, true), w(*this, weight, DType::f32, true);
-  Staged to(*this, output, DType::f32, false);
-  naive::conv2d(geometry, x.view(), w.view(), bias, activation, to.view());
+  if (!is_half(input.dtype)) return naive::conv2d(geometry, input, weight, bias, activation, output);
+  const Widened x(*this, input, true, widened_[0]), w(*this, weight, true, widened_[1]),
+      shift(*this, bias, true, widened_[2]);
+  Widened to(*this, output, false, widened_[3]);
+  conv2d(geometry, x.view(), w.view(), shift.view(), activation, to.view());
   to.finish();
 }
 
@@ -138,7 +171,12 @@ void CpuKernels::conv2d_backward_input(const Conv2dGeometry& geometry, const Vie
   }
   if (grad_output.numel() != 0 && math_->conv2d_backward_input(geometry, grad_output, weight, grad_input))
     return;
-  naive::conv2d_backward_input(geometry, grad_output, weight, grad_input);
+  if (!is_half(grad_input.dtype))
+    return naive::conv2d_backward_input(geometry, grad_output, weight, grad_input);
+  const Widened dy(*this, grad_output, true, widened_[0]), w(*this, weight, true, widened_[1]);
+  Widened dx(*this, grad_input, false, widened_[3]);
+  conv2d_backward_input(geometry, dy.view(), w.view(), dx.view());
+  dx.finish();
 }
 
 void CpuKernels::conv2d_backward_input_add(const Conv2dGeometry& geometry, const View& grad_output,
@@ -171,12 +209,11 @@ void CpuKernels::weight_gradients(const Conv2dGeometry& geometry, const View& in
     const Staged met(*this, met_pixels(geometry, input, grad_output), input.dtype, true);
     return weight_gradients({.groups = geometry.groups}, met.view(), grad_output, grad_weight, grad_bias);
   }
-  if (grad_weight.dtype == input.dtype && (grad_bias.data == nullptr || grad_bias.dtype == input.dtype)) {
+  if (!is_half(input.dtype))
     return naive::conv2d_backward_weight(geometry, input, grad_output, grad_weight, grad_bias);
-  }
-  const Staged x(*this, input, DType::f32, true), dy(*this, grad_output, DType::f32, true);
-  Staged dw(*this, grad_weight, DType::f32, false), db(*this, grad_bias, DType::f32, false);
-  naive::conv2d_backward_weight(geometry, x.view(), dy.view(), dw.view(), db.view());
+  const Widened x(*this, input, true, widened_[0]), dy(*this, grad_output, true, widened_[1]);
+  Widened dw(*this, grad_weight, false, widened_[2]), db(*this, grad_bias, false, widened_[3]);
+  weight_gradients(geometry, x.view(), dy.view(), dw.view(), db.view());
   dw.finish();
   db.finish();
 }
