@@ -83,6 +83,15 @@ TEST(Matmul, EveryCombination) {
   check({1, 128, 800, 10}, 1, DType::f32);
 }
 
+// Lines at such distances meet in the same sets of the caches; they are copied where that slows products
+// down.
+TEST(Matmul, LinesSomeKibibytesApart) {
+  for (const Size& size :
+       {Size{1, 40, 33, 512}, {1, 512, 33, 40}, {1, 130, 64, 1024}, {1, 1024, 64, 130}, {1, 33, 1024, 40}}) {
+    for (const int flags : {0, 1, 2, 3, 16 + 1, 32, 32 + 1}) check(size, flags, DType::f32);
+  }
+}
+
 TEST(Matmul, EmptySums) {
   const auto device = make_device("cpu");
   Generator generator(1);

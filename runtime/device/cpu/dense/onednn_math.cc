@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "runtime/device/cpu/dense/onednn_plans.h"
 #include "runtime/device/cpu/dense/product_pieces.h"
 #include "runtime/device/cpu/dense/weight_pieces.h"
+#include "runtime/device/cpu/loops/chunks.h"
 #include "runtime/device/cpu/scratch.h"
 #include "runtime/device/cpu/workers/rest.h"
 #include "runtime/device/cpu/workers/workers.h"
@@ -118,15 +120,42 @@ auto guarded(F&& f) {
   }
 }
 
+/// A matrix [1, rows, columns] whose lines, along dimension `across`, the library reads side by side: 0 where
+/// it does not. At a distance of a multiple of 2 KiB they meet in a few sets of the caches, and oneDNN 2.6 is
+/// half as fast: then a copy in `memory` with longer distances, if each line is used `times` enough.
+View spread_lines(const View& m, int across, std::int64_t times, Scratch& memory) {
+  constexpr std::int64_t kBadBytes = 2048, kSize = sizeof(float), kPadding = 64 / kSize, kLeastTimes = 32;
+  if (across == 0 || m.dtype != DType::f32 || m.shape[0] != 1 || times < kLeastTimes) return m;
+  const int along = 3 - across;
+  const std::int64_t lines = m.shape[across], length = m.shape[along];
+  if (m.strides[along] != 1 || lines < 2 || m.strides[across] * kSize % kBadBytes != 0) return m;
+  View spread = m;
+  spread.strides[across] = (length + kPadding - 1) / kPadding * kPadding + kPadding;
+  spread.data = memory.at_least(static_cast<std::size_t>(lines * spread.strides[across] * kSize));
+  constexpr double kElementNs = 0.25;
+  for_ranges(lines, rows_of_chunk(length), kElementNs * static_cast<double>(length),
+             [&](std::int64_t begin, std::int64_t end) {
+               for (std::int64_t line = begin; line < end; ++line) {
+                 std::memcpy(spread.as<float>() + line * spread.strides[across],
+                             m.as<const float>() + line * m.strides[across],
+                             static_cast<std::size_t>(length * kSize));
+               }
+             });
+  return spread;
+}
+
 class OneDnnMath final : public DenseMath {
  public:
   bool matmul(const View& a, const View& b, const View& bias, bool accumulate, const View& out) override {
     // Neither operand has the batch extent: oneDNN has no shape for that.
     if (out.shape[0] > 1 && a.strides[0] == 0 && b.strides[0] == 0) return false;
     if (!can(out) || (bias.data != nullptr && bias.shape[0] != 1 && bias.strides[0] != 1)) return false;
-    if (!has_fixed_sums(a.dtype))
-      return matmul_by_pieces(Cut::by_shape, a, b, bias, accumulate, out) ||
-             matmul_by_rows(a, b, bias, accumulate, out);
+    if (!has_fixed_sums(a.dtype)) {
+      const View left = spread_lines(a, a.strides[1] == 1 ? 2 : 0, out.shape[2], spread_left_),
+                 right = spread_lines(b, b.strides[2] == 1 ? 1 : 0, out.shape[1], spread_right_);
+      return matmul_by_pieces(Cut::by_shape, left, right, bias, accumulate, out) ||
+             matmul_by_rows(left, right, bias, accumulate, out);
+    }
     if (matmul_by_pieces(Cut::for_workers, a, b, bias, accumulate, out)) return true;
     const WorkerLimit limit(most_workers(a, out));
     return one_matmul(a, b, bias, accumulate, out, 0);
@@ -319,6 +348,7 @@ class OneDnnMath final : public DenseMath {
   std::vector<std::unique_ptr<Context>> contexts_{1};  ///< of this thread's workers
   Scratch weight_sums_;                                ///< of pieces
   WorkerScratch output_copies_;                        ///< of pieces
+  Scratch spread_left_, spread_right_;
 };
 
 std::string isa_name() {

@@ -21,6 +21,12 @@ bool is_dense(const View& m, bool transposed) {
                     : m.strides[2] == 1 && m.strides[1] == m.shape[2];
 }
 
+/// A matrix whose rows, or columns where `transposed`, are dense in themselves.
+bool has_lines(const View& m, bool transposed) {
+  const int across = transposed ? 2 : 1, along = transposed ? 1 : 2;
+  return m.strides[along] == 1 && m.strides[across] >= m.shape[along];
+}
+
 View dense_at(View view, std::byte* memory, bool transposed) {
   view.data = memory;
   view.strides = {view.shape[1] * view.shape[2], transposed ? 1 : view.shape[2],
@@ -58,13 +64,20 @@ View part_of(View view, int dim, std::int64_t index, std::int64_t count) {
 
 ProductPieces::ProductPieces(Cut cut, const View& a, const View& b, const View& bias, bool accumulate,
                              const View& out)
-    : a_(a), b_(b), bias_(bias), out_(out), accumulate_(accumulate) {
+    : a_(a),
+      b_(b),
+      bias_(bias),
+      out_(out),
+      accumulate_(accumulate),
+      any_pitch_(cut == Cut::by_shape && a.dtype == DType::f32) {
   const auto terms = static_cast<double>(out.numel() * a.shape[2]);
   const std::int64_t pieces = pieces_of(cut, terms);
   if (pieces == 0) return;
   if (out.shape[0] != 1 || a.shape[0] != 1 || b.shape[0] != 1 || !out.is_contiguous()) return;
-  if (!is_dense(a, false) && !is_dense(a, true)) return;
-  if (!is_dense(b, false) && !is_dense(b, true)) return;
+  const auto fits = any_pitch_ ? has_lines : is_dense;
+  for (const View* of : {&a, &b}) {
+    if (!fits(*of, false) && !fits(*of, true)) return;
+  }
   if (pieces > 1) choose();
   const std::int64_t all = out.shape[by_rows_ ? 1 : 2], block = by_rows_ ? kRows : kColumns;
   step_ = ((all + block - 1) / block + pieces - 1) / pieces * block;
@@ -76,11 +89,11 @@ ProductPieces::ProductPieces(Cut cut, const View& a, const View& b, const View& 
 /// By what every worker moves, the library's own copies among it: it packs b, and an a that is transposed.
 void ProductPieces::choose() {
   const std::int64_t rows = out_.shape[1], columns = out_.shape[2], terms = a_.shape[2];
-  const bool a_transposed = !is_dense(a_, false), b_transposed = !is_dense(b_, false);
+  const bool a_transposed = a_.strides[2] != 1, b_transposed = b_.strides[2] != 1;
   const std::int64_t by_columns =
       rows * columns + (a_transposed ? rows * terms : 0) + (b_transposed ? 0 : terms * columns / 2);
   by_rows_ = accumulate_ || terms * columns <= by_columns;
-  copies_ = by_rows_ ? a_transposed : !b_transposed;
+  copies_ = !any_pitch_ && (by_rows_ ? a_transposed : !b_transposed);
 }
 
 std::int64_t ProductPieces::length(std::int64_t index) const noexcept {
@@ -89,7 +102,7 @@ std::int64_t ProductPieces::length(std::int64_t index) const noexcept {
 
 std::size_t ProductPieces::scratch_bytes() const noexcept {
   const std::int64_t read = copies_ ? step_ * a_.shape[2] * size_of_one(a_) : 0,
-                     written = by_rows_ ? 0 : out_.shape[1] * step_ * size_of_one(out_);
+                     written = by_rows_ || any_pitch_ ? 0 : out_.shape[1] * step_ * size_of_one(out_);
   return static_cast<std::size_t>((read + 63) / 64 * 64 + written);
 }
 
@@ -105,6 +118,7 @@ ProductPieces::Piece ProductPieces::piece(std::int64_t index, std::byte* scratch
   piece.b = part_of(b_, 2, from, count);
   piece.out = part_of(out_, 2, from, count);
   if (bias_.data != nullptr) piece.bias = part_of(bias_, 0, from, count);
+  if (any_pitch_) return piece;
   if (copies_) piece.b = dense_at(piece.b, scratch, false);
   const std::int64_t read = copies_ ? step_ * a_.shape[2] * size_of_one(a_) : 0;
   piece.out = dense_at(piece.out, scratch + (read + 63) / 64 * 64, false);
@@ -118,7 +132,7 @@ void ProductPieces::load(std::int64_t index, const Piece& piece) const {
 }
 
 void ProductPieces::store(std::int64_t index, const Piece& piece) const {
-  if (!by_rows_) copy_lines(piece.out, part_of(out_, 2, first(index), length(index)), false);
+  if (!by_rows_ && !any_pitch_) copy_lines(piece.out, part_of(out_, 2, first(index), length(index)), false);
 }
 
 }  // namespace dtrain::cpu

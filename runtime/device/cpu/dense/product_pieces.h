@@ -27,8 +27,8 @@ enum class Cut {
 };
 
 /// out [1, M, N] = a [1, M, K] · b [1, K, N] + bias [N], or null, in pieces: rows of a and out, or columns of
-/// b and out, whichever moves less memory. Arrays of a piece are dense, as the library asks for; what is not
-/// is copied.
+/// b and out, whichever moves less memory. Arrays of a piece are dense, as the library's vector products ask
+/// for: what is not is copied. Those in f32 that follow from the shape are parts of the arrays themselves.
 class ProductPieces {
  public:
   ProductPieces(Cut cut, const View& a, const View& b, const View& bias, bool accumulate, const View& out);
@@ -54,7 +54,7 @@ class ProductPieces {
   std::int64_t length(std::int64_t index) const noexcept;
 
   const View a_, b_, bias_, out_;
-  const bool accumulate_;
+  const bool accumulate_, any_pitch_;  ///< the library takes lines of any distance
   bool by_rows_ = true;
   bool copies_ = false;  ///< what is read: a's rows, or b's columns
   std::int64_t step_ = 0, count_ = 0;
