@@ -247,6 +247,9 @@ void GroupRun::take_event(const Event& event) {
       return;
     case Event::Kind::exited:
       return take_end(event.worker, event);
+    case Event::Kind::exited_alone:
+      worker.gone = true;
+      return take_end(event.worker, event);
     case Event::Kind::stopped:
     case Event::Kind::continued:
       return tell_stop(event);

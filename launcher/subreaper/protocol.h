@@ -9,9 +9,10 @@ namespace dtrain::launcher {
 /// Subreaper, and guard once there is no subreaper → launcher.
 struct Event {
   enum class Kind : std::int32_t {
-    started,      ///< value: pid
-    exec_failed,  ///< value: errno; an `exited` follows
-    exited,       ///< value: wait status
+    started,       ///< value: pid
+    exec_failed,   ///< value: errno; an `exited` follows
+    exited,        ///< value: wait status; `emptied` follows where it ran
+    exited_alone,  ///< the same, and nothing of it is left: no `emptied` follows
     stopped,  ///< value: pid of a process of the worker's that has been stopped; detail: the signal, 0 where
               ///< only its parent was told
     continued,  ///< value: pid of such a process, which runs again or has ended

@@ -131,8 +131,9 @@ class SubreaperProcess {
     if (live_ == 0) tell_leftovers();
     const bool looks = live_ == 0 || ending_ || !telling_.empty();
     wait(killing_ ? Deadline::after(kill_round_) : looks ? Deadline::after(kLook) : stop_look_);
-    reap();
+    std::vector<Event> ends = reap();
     if (killing_) {
+      tell_ends(ends);
       kill_all();
       kill_round_ = std::min(kill_round_ * 2, kLongestKillRound);
       return;
@@ -140,6 +141,12 @@ class SubreaperProcess {
     const bool left_some = std::find(left_.begin(), left_.end(), true) != left_.end();
     // What an ended worker leaves becomes our child, or is below such a child.
     const bool left_none = left_some && child_count() == static_cast<std::size_t>(live_);
+    for (Event& end : ends) {
+      if (!left_none) break;
+      end.kind = Event::Kind::exited_alone;
+      left_[static_cast<std::size_t>(end.worker)] = false;
+    }
+    tell_ends(ends);
     if (looks || (left_some && !left_none)) look();
     if (left_some) tell_emptied(left_none);
     if (ending_) ask_to_end();
@@ -201,7 +208,7 @@ class SubreaperProcess {
 
   // The kernel does not say which of several ended first. Of those found together, one killed by a signal is
   // the likelier cause than one that ended by itself, perhaps because it lost the other.
-  void reap() {
+  std::vector<Event> reap() {
     std::vector<Event> ends;
     int status = 0;
     rusage usage{};
@@ -223,6 +230,10 @@ class SubreaperProcess {
     }
     std::stable_partition(ends.begin(), ends.end(),
                           [](const Event& end) { return WIFSIGNALED(static_cast<int>(end.value)); });
+    return ends;
+  }
+
+  void tell_ends(const std::vector<Event>& ends) {
     for (const Event& end : ends) events_.send(end);
   }
 

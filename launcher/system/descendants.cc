@@ -1,6 +1,7 @@
 // Walks /proc once a round; rounds are repeated because a process may fork while it is being looked for.
 #include "launcher/system/descendants.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -8,9 +9,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <unordered_map>
 
@@ -69,10 +70,15 @@ std::vector<Process> descendants() {
 // An entry can only vanish while the list is read when its process is reaped meanwhile, which this thread
 // would have to do.
 std::optional<std::size_t> child_count() {
-  std::ifstream children("/proc/thread-self/children");
+  const UniqueFd children(::open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC));
   if (!children) return std::nullopt;
-  return static_cast<std::size_t>(
-      std::distance(std::istream_iterator<std::string>(children), std::istream_iterator<std::string>()));
+  std::array<char, 4096> text{};
+  std::size_t count = 0;
+  ssize_t got;
+  while ((got = ::read(children.get(), text.data(), text.size())) > 0)
+    count += static_cast<std::size_t>(std::count(text.data(), text.data() + got, ' '));  // one after each
+  if (got < 0) return std::nullopt;
+  return count;
 }
 
 // The descriptor holds on to the process it was opened for; that one is looked at before it is signalled.
