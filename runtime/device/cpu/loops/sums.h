@@ -18,10 +18,12 @@ inline constexpr std::int64_t kSumLanes = 16;
 template <class C>
 using SumType = std::conditional_t<std::is_integral_v<C>, std::int64_t, double>;
 
-/// Combines the lanes in halves; the result is in the first. Loops of a length that the compiler knows.
+/// Combines the lanes in halves; the result is in the first. Loops of a length that the compiler knows, and
+/// leaves as loops: of an unrolled one it would make operations on one lane each.
 template <std::int64_t kCount, class Value, class Op>
 inline Value join_lanes(Value* lanes, Op op) {
   constexpr std::int64_t kHalf = kCount / 2;
+#pragma GCC unroll 1
   for (std::int64_t lane = 0; lane < kHalf; ++lane) lanes[lane] = op(lanes[lane], lanes[lane + kHalf]);
   if constexpr (kHalf > 1) join_lanes<kHalf>(lanes, op);
   return lanes[0];
@@ -32,7 +34,10 @@ inline Value join_lanes(Value* lanes, Op op) {
 template <class C, class... Terms>
 inline std::array<SumType<C>, sizeof...(Terms)> sums_of(std::int64_t count, Terms... terms) {
   using Sum = SumType<C>;
-  Sum lanes[sizeof...(Terms)][kSumLanes] = {};
+  Sum lanes[sizeof...(Terms)][kSumLanes];  // `= {}` would be a string instruction, as long as a short row
+  for (auto& of_term : lanes) {
+    for (Sum& lane : of_term) lane = 0;
+  }
   const auto add = [&](std::int64_t lane, auto value_of) {
     std::size_t k = 0;
     ((lanes[k++][lane] += static_cast<Sum>(value_of(terms))), ...);
