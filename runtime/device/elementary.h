@@ -189,6 +189,19 @@ inline float erf(float x) {
   return std::abs(x) > 3.9F ? std::copysign(1.0F, x) : x * above / below;
 }
 
+/// The nearest float16, ties to even: 65520 and more become infinite, below 2^-14 steps are 2^-24. NaN stays.
+inline float rounded_to_half(float x) {
+  const auto raw = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t sign = raw & 0x80000000U, size = raw & 0x7fffffffU;
+  const std::uint32_t normal = (size + 0xfffU + ((size >> 13U) & 1U)) & ~0x1fffU;
+  // The last digit of 0.5 is 2^-24: the addition rounds.
+  const auto small = std::bit_cast<std::uint32_t>((std::bit_cast<float>(size) + 0.5F) - 0.5F);
+  std::uint32_t rounded = size < 0x38800000U ? small : normal;  // 2^-14
+  rounded = size < 0x477ff000U ? rounded : 0x7f800000U;         // 65520
+  rounded = size > 0x7f800000U ? size : rounded;                // NaN
+  return std::bit_cast<float>(sign | rounded);
+}
+
 #endif
 
 // For a double, and on a GPU.
@@ -231,6 +244,22 @@ DTRAIN_HOST_DEVICE T sin(T x) {
 template <class T>
 DTRAIN_HOST_DEVICE T cos(T x) {
   return std::cos(x);
+}
+template <class T>
+DTRAIN_HOST_DEVICE T rounded_to_half(T x) {
+  const T size = x < T(0) ? -x : x;
+  if (!(size < T(65520))) return x != x ? x : x * T(INFINITY);
+  T rounded;
+  if (size < T(6.103515625e-05)) {
+    const T shift = sizeof(T) == 4 ? T(0.5) : T(268435456);  // its last digit is 2^-24
+    rounded = (size + shift) - shift;
+  } else {
+    int exponent = 0;
+    const T fraction = std::frexp(size, &exponent);
+    const T shift = sizeof(T) == 4 ? T(4096) : T(2199023255552);  // its last digit is 2^-11
+    rounded = std::ldexp((fraction + shift) - shift, exponent);
+  }
+  return std::copysign(rounded, x);
 }
 
 }  // namespace dtrain::math

@@ -160,24 +160,11 @@ struct Sign {
   }
 };
 
-/// The nearest float16, ties to even: 65520 and more become infinite, below 2^-14 steps are 2^-24. NaN stays.
 struct RoundHalf {
   static constexpr bool kIntegers = false;
   template <class T>
   DTRAIN_HOST_DEVICE T operator()(T x) const {
-    const T size = x < T(0) ? -x : x;
-    if (!(size < T(65520))) return x != x ? x : x * T(INFINITY);
-    T rounded;
-    if (size < T(6.103515625e-05)) {
-      const T shift = sizeof(T) == 4 ? T(0.5) : T(268435456);  // its last digit is 2^-24
-      rounded = (size + shift) - shift;
-    } else {
-      int exponent = 0;
-      const T fraction = std::frexp(size, &exponent);
-      const T shift = sizeof(T) == 4 ? T(4096) : T(2199023255552);  // its last digit is 2^-11
-      rounded = std::ldexp((fraction + shift) - shift, exponent);
-    }
-    return x < T(0) ? -rounded : rounded;
+    return math::rounded_to_half(x);
   }
 };
 

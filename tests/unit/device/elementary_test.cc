@@ -3,6 +3,7 @@
 // errors beside these.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -98,6 +99,23 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return std::string(test.param.name); });
 
 /// 1 + e^-x is infinite where the result would be subnormal, there it is 0, as PyTorch's is.
+TEST(ElementaryRoundHalf, IsWhatConversionsGive) {
+  const std::vector<float>& all = inputs();
+  const auto count = static_cast<std::int64_t>(all.size());
+  Array x({count}), y({count});
+  std::copy(all.begin(), all.end(), x.view().as<float>());
+  make_device("cpu")->kernels().unary(UnaryOp::round_half, x, y);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float from = all[static_cast<std::size_t>(i)], got = y.view().as<const float>()[i];
+    if (std::isnan(from)) {
+      EXPECT_TRUE(std::isnan(got));
+      continue;
+    }
+    const auto expected = static_cast<float>(Float16(from));
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(got), std::bit_cast<std::uint32_t>(expected)) << from;
+  }
+}
+
 TEST(ElementarySigmoid, IsWithinItsBoundOfFloat64) {
   const std::vector<float> got = results(UnaryOp::sigmoid);
   for (std::size_t i = 0; i < got.size(); ++i) {
