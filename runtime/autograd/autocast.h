@@ -5,7 +5,7 @@
 //
 //   low precision   conv2d and what is made of it, conv_transpose2d, linear, matmul
 //   as they come    batch_norm (statistics in float32), relu and other element-wise operations, max pooling;
-//                   of one float32 and one low-precision operand: in float32
+//                   of float32 and low-precision operands (cat, where and a residual among them): in float32
 //   float32         cross_entropy, log_softmax, adaptive and average pooling, conv2d_relu_pool2d (whose
 //                   kernel is faster in float32 than the general ones in bf16)
 //

@@ -116,6 +116,7 @@ Tensor silu_mul(const Tensor& gate, const Tensor& x) {
     throw UsageError("silu_mul: expected operands of one shape, got " + gate.describe() + " and " +
                      x.describe());
   }
+  if (autocast_mixes(gate, x)) return silu_mul(autocast_full(gate), autocast_full(x));
   Tensor result = apply("silu_mul", BinaryOp::silu_mul, gate, x);
   if (!recording({gate, x})) return result;
   return record("silu_mul", std::move(result), {gate, x},
@@ -167,6 +168,7 @@ Tensor clamp(const Tensor& x, std::optional<Number> min, std::optional<Number> m
 }
 
 Tensor pow(const Tensor& a, const Tensor& b) {
+  if (autocast_mixes(a, b)) return pow(autocast_full(a), autocast_full(b));
   Tensor result = apply("pow", BinaryOp::pow, a, b);
   if (!recording({a, b})) return result;
   return record("pow", std::move(result), {a, b},

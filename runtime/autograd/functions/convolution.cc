@@ -161,6 +161,7 @@ Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias, con
 
 Tensor pool2d(const Tensor& given, const Pool2dGeometry& g) {
   const Tensor input = autocast_pooled(given);
+  if (g.kind == PoolKind::max && input.dtype() != given.dtype()) return pool2d(input, g).to(given.dtype());
   const Dims shape = pool2d_shape(input, g);
   const Tensor x = is_dense(input) ? input : input.contiguous(kChannelsLast);
   const MemoryFormat format = x.memory_format();

@@ -2,9 +2,11 @@
 #include "runtime/autograd/ops/joining.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
+#include "runtime/autograd/autocast.h"
 #include "runtime/autograd/functions/elementwise.h"
 #include "runtime/autograd/node.h"
 #include "runtime/base/error.h"
@@ -54,6 +56,12 @@ Tensor joined_grads(const Tensors& grads, std::span<const std::int64_t> sizes, i
 Tensor cat(std::span<const Tensor> tensors, int given_dim) {
   if (tensors.empty()) throw UsageError("cat: expected at least one tensor, got none");
   const int dim = normalize_dim(given_dim, tensors[0].rank(), "cat");
+  const auto mixes = [&](const Tensor& tensor) { return autocast_mixes(tensors[0], tensor); };
+  if (std::any_of(tensors.begin(), tensors.end(), mixes)) {
+    Tensors full;
+    std::transform(tensors.begin(), tensors.end(), std::back_inserter(full), autocast_full);
+    return cat(full, dim);
+  }
   Tensor result = Tensor::empty(joined_shape(tensors, dim), tensors[0].shared_device(), tensors[0].dtype());
   std::vector<std::int64_t> begins{0};
   for (const Tensor& tensor : tensors) {

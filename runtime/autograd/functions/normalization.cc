@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/autograd/autocast.h"
 #include "runtime/autograd/functions/convolution_shape.h"
 #include "runtime/autograd/functions/elementwise.h"
 #include "runtime/autograd/node.h"
@@ -227,6 +228,10 @@ Tensor normalize_recorded(const Tensor& x, const Tensor& weight, const Tensor& b
 Tensor batch_norm(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
                   const Tensor& running_var, const BatchNormRule& rule, bool training, const Tensor& shortcut,
                   const std::shared_ptr<BatchPeers>& peers) {
+  if (shortcut.defined() && autocast_mixes(input, shortcut)) {
+    return batch_norm(autocast_full(input), weight, bias, running_mean, running_var, rule, training,
+                      autocast_full(shortcut), peers);
+  }
   check_batch_norm(input, weight, bias, running_mean, running_var, shortcut, training);
   const Tensor x = is_dense(input) ? input : input.contiguous(MemoryFormat::channels_last);
   const Tensor residual = shortcut.defined() ? shortcut.contiguous(x.memory_format()) : Tensor();

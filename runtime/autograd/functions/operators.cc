@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/autograd/autocast.h"
 #include "runtime/autograd/functions/elementwise.h"
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/ops.h"
@@ -19,6 +20,7 @@ using Comparison = Tensor (*)(const Tensor&, const Tensor&);
 
 /// `compares` a and b as bool. Kernels know floats and int64.
 Tensor compare(Comparison compares, const Tensor& a, const Tensor& b) {
+  if (autocast_mixes(a, b)) return compare(compares, autocast_full(a), autocast_full(b));
   const bool whole = !is_floating(a.dtype()) && a.dtype() == b.dtype();
   const Tensor result =
       whole ? compares(a.to(DType::i64), b.to(DType::i64)) : compares(a.detach(), b.detach());
@@ -78,6 +80,12 @@ struct Tensor::InPlace {
 
   using OfTwo = Tensor (*)(const Tensor&, const Tensor&);
   Tensor& apply(BinaryOp op, OfTwo function, const Tensor& other) const {
+    if (autocast_mixes(target, other)) {
+      const auto in_full = [&] {
+        return function(autocast_full(target), autocast_full(other)).to(target.dtype());
+      };
+      return become(other, in_full, [&] { target.copy_from(checked(in_full())); });
+    }
     check_same_kind(name, target, other);
     return become(
         other, [&] { return function(target, other); },

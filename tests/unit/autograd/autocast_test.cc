@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "runtime/autograd/ops.h"
+#include "runtime/autograd/ops/patches.h"
 #include "runtime/base/error.h"
 #include "runtime/base/random.h"
 
@@ -57,12 +58,54 @@ TEST_F(AutocastTest, OperandsOfTwoPrecisionsMeetInFloat32) {
   const Autocast autocast(Precision::bf16, weights_);
   const Tensor computed = linear(stream, weight, {});
   ASSERT_EQ(computed.dtype(), DType::bf16);
-  for (const Tensor& result : {add(stream, computed), sub(computed, stream), mul(stream, computed),
-                               div(computed, add(square(stream), 1.0)), maximum(stream, computed)})
+  for (const Tensor& result :
+       {add(stream, computed), sub(computed, stream), mul(stream, computed),
+        div(computed, add(square(stream), 1.0)), maximum(stream, computed), cat({computed, stream}, 0),
+        stack({stream, computed}, 0), where(stream > computed, stream, computed), silu_mul(computed, stream),
+        pow(square(stream), computed)})
     EXPECT_EQ(result.dtype(), DType::f32);
+  EXPECT_EQ(cat({computed, computed}, 0).dtype(), DType::bf16);
   sum(add(stream, computed)).backward();
   EXPECT_EQ(stream.grad().dtype(), DType::f32);
   EXPECT_EQ(weight.grad().dtype(), DType::f32);
+}
+
+TEST_F(AutocastTest, ImagesOfTwoPrecisionsMeetInFloat32) {
+  Tensor images = leaf({2, 4, 8, 8}), shortcut = leaf({2, 8, 8, 8});
+  const Tensor w = random({8, 4, 3, 3}), channels = Tensor::ones({8}, device_);
+  const Autocast autocast(Precision::bf16, weights_);
+  const auto convolve = [&] { return conv2d(images, w, {}, {.pad_h = 1, .pad_w = 1}); };
+  const Tensor computed = convolve();
+  ASSERT_EQ(computed.dtype(), DType::bf16);
+  EXPECT_EQ(pool2d(computed, {.kind = PoolKind::max}).dtype(), DType::bf16);
+  const Tensor grid = random({2, 3, 3, 2}).to(DType::bf16);
+  EXPECT_EQ(grid_sample(images, grid).dtype(), DType::f32);
+  for (const bool training : {true, false}) {
+    const Tensor mean = Tensor::zeros({8}, device_), var = Tensor::ones({8}, device_);
+    const Tensor y = batch_norm(convolve(), channels, channels, mean, var, {}, training, shortcut);
+    EXPECT_EQ(y.dtype(), DType::f32);
+    const Tensor apart = add(batch_norm(computed, channels, channels, mean, var, {}, training), shortcut);
+    const auto one = y.to_vector<float>(), other = apart.to_vector<float>();
+    for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(one[i], other[i], 0.03);
+    sum(y).backward();
+  }
+  EXPECT_EQ(images.grad().dtype(), DType::f32);
+  EXPECT_EQ(shortcut.grad().to_vector<float>(), std::vector<float>(shortcut.numel(), 2.0F));
+}
+
+// As in PyTorch the place keeps its precision; what is computed there is rounded once.
+TEST_F(AutocastTest, InPlaceKeepsThePrecisionOfThePlace) {
+  const Tensor low = random({4, 10}).to(DType::bf16), full = random({4, 10});
+  const Autocast autocast(Precision::bf16, weights_);
+  Tensor a = low.clone(), b = full.clone();
+  a += full;
+  b -= low;
+  EXPECT_EQ(a.to_vector<float>(), add(low.to(DType::f32), full).to(DType::bf16).to_vector<float>());
+  EXPECT_EQ(b.to_vector<float>(), sub(full, low.to(DType::f32)).to_vector<float>());
+  EXPECT_EQ(a.dtype(), DType::bf16);
+  EXPECT_EQ(b.dtype(), DType::f32);
+  EXPECT_EQ((low < full).to(DType::f32).to_vector<float>(),
+            (low.to(DType::f32) < full).to(DType::f32).to_vector<float>());
 }
 
 TEST_F(AutocastTest, GuardsNestAndEnd) {

@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "models/tabular/impute.h"
 #include "models/tabular/standardize.h"
 #include "models/tasks/built_in.h"
+#include "runtime/autograd/autocast.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/nn/chain.h"
 
@@ -96,6 +98,29 @@ TEST_F(Networks, ClipsAreForNetworksThatTakeThem) {
                 network_input({.name = "clip", .shape = {8, 32, 32, 3}}, 5);
               }),
               AllOf(HasSubstr("[T, H, W, C]"), HasSubstr("transpose(0, 1, 4, 2, 3)")));
+}
+
+// One of each kind. What a network joins or adds may come in two precisions: images and a layer's output.
+TEST_F(Networks, TrainInBfloat16) {
+  for (const std::string name :
+       {"linear", "mlp", "lenet", "resnet18", "resnet18-imagenet", "inception-resnet-v2", "vit-small",
+        "convnext-tiny", "r3d-18", "fcn-resnet50"}) {
+    const bool clips = takes_clips(name);
+    const std::int64_t extent = name == "inception-resnet-v2" ? 75 : 32;
+    const NetworkInput input{
+        .channels = 3, .height = extent, .width = extent, .classes = 4, .frames = clips ? 4 : 0};
+    const Dims shape = clips ? Dims{2, 4, 3, extent, extent} : Dims{2, 3, extent, extent};
+    const auto network = make_network(name, input, generator_, device_);
+    LowPrecisionWeights weights;
+    const Autocast autocast(Precision::bf16, weights);
+    const Tensor y = (*network)(Tensor::rand(shape, generator_, device_, -1, 1));
+    mean(square(y.to(DType::f32))).backward();
+    for (const auto& [parameter, tensor] : network->named_parameters()) {
+      ASSERT_TRUE(tensor.grad().defined()) << name << " " << parameter;
+      EXPECT_EQ(tensor.grad().dtype(), DType::f32) << name << " " << parameter;
+      EXPECT_TRUE(std::isfinite(sum(tensor.grad()).item())) << name << " " << parameter;
+    }
+  }
 }
 
 TEST_F(Networks, Refusals) {

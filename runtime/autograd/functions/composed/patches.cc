@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/autograd/autocast.h"
 #include "runtime/autograd/functions/elementwise.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/autograd/ops/activations.h"
@@ -133,6 +134,7 @@ Tensor fold(const Tensor& columns, std::int64_t height, std::int64_t width, cons
 }
 
 Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions& options) {
+  if (autocast_mixes(x, grid)) return grid_sample(autocast_full(x), autocast_full(grid), options);
   check_grid(x, grid);
   const bool half = is_half(x.dtype());
   const Tensor images = (half ? x.to(DType::f32) : x).flatten(2), places = half ? grid.to(DType::f32) : grid;
