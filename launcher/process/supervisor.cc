@@ -96,9 +96,10 @@ Command Supervisor::on_exit(int local_rank, int status, TimePoint now, bool need
   }
   if (is_failure(status)) {
     if (failures_.empty()) count_losses(now);
-    // After the first failure only what the launcher did not cause is of interest.
+    // After the first failure only what the launcher did not cause is of interest. SIGKILL it sends last.
     const int code = exit_code_of(status);
-    if (!ending_ || (code != 128 + SIGTERM && code != 128 + SIGKILL)) failures_.push_back(local_rank);
+    const bool ours = (ending_ && code == 128 + SIGTERM) || (killing_ && code == 128 + SIGKILL);
+    if (!ours) failures_.push_back(local_rank);
   }
   if (running_ == 0) {
     // The grace continues: what the workers started may still be saving.

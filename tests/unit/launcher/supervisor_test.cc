@@ -248,9 +248,19 @@ TEST_F(SupervisorTest, PeerErrorIsAConsequenceOfTheDeathThatFollowsIt) {
   };
   EXPECT_EQ(cause(killed(SIGSEGV), milliseconds(20)).first_failed, 1);
   EXPECT_EQ(cause(killed(SIGSEGV), milliseconds(20)).exit_code, 128 + SIGSEGV);
+  EXPECT_EQ(cause(killed(SIGKILL), milliseconds(20)).first_failed, 1) << "nobody here has sent that yet";
+  EXPECT_EQ(cause(killed(SIGKILL), milliseconds(20)).exit_code, 128 + SIGKILL);
   EXPECT_EQ(cause(killed(SIGSEGV), seconds(3)).first_failed, 0);
   EXPECT_EQ(cause(killed(SIGTERM), milliseconds(20)).first_failed, 0) << "the launcher did that itself";
   EXPECT_EQ(cause(exited(4), milliseconds(20)).first_failed, 0);
+}
+
+TEST_F(SupervisorTest, WhatTheLauncherKillsIsNoCause) {
+  Supervisor s = make(2, true);
+  s.on_exit(0, exited(4), start_);
+  EXPECT_EQ(s.on_signal(SIGINT, after(milliseconds(1))).kind, Kind::kill_all);
+  s.on_exit(1, killed(SIGKILL), after(milliseconds(2)));
+  EXPECT_EQ(s.result().first_failed, 0);
 }
 
 TEST_F(SupervisorTest, CtrlCWhileEndingKillsAtOnce) {
