@@ -49,8 +49,10 @@ struct BFloat16 {
   BFloat16() = default;
   explicit BFloat16(float value) noexcept {
     const auto raw = std::bit_cast<std::uint32_t>(value);
-    bits = std::isnan(value) ? static_cast<std::uint16_t>((raw >> 16) | 0x40U)
-                             : static_cast<std::uint16_t>((raw + 0x7fffU + ((raw >> 16) & 1U)) >> 16);
+    // By a mask of 32 bits: a choice would be made of two shortened numbers, with three packings in vectors.
+    const std::uint32_t rounded = raw + 0x7fffU + ((raw >> 16) & 1U), nan = raw | 0x400000U;
+    const std::uint32_t is_nan = 0U - static_cast<std::uint32_t>(std::isnan(value));
+    bits = static_cast<std::uint16_t>((rounded ^ ((rounded ^ nan) & is_nan)) >> 16);
   }
   explicit operator float() const noexcept {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
