@@ -202,7 +202,7 @@ Tensor pow(const Tensor& a, Number exponent) {
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   if (const auto type = result_type(a, b); type && a.dtype() != b.dtype())
     return where(condition, a.to(*type), b.to(*type));
-  if (autocast_mixes(a, b)) return where(condition, autocast_full(a), autocast_full(b));
+  if (autocast_mixes(a, b)) return where(autocast_full(condition), autocast_full(a), autocast_full(b));
   check_same_kind("where", a, b);
   if (condition.dtype() != DType::boolean) check_same_kind("where", condition, a);
   const Dims shape =

@@ -1,4 +1,5 @@
-// The CPU's table of kernels. f64 and anything without a fast version runs in plain loops (naive.h).
+// The CPU's table of kernels. f64 and anything without a fast version runs in plain loops (naive.h), products
+// and convolutions of bf16 and f16 without one in f32.
 #pragma once
 
 #include <array>

@@ -134,18 +134,6 @@ void forward_tiles(const LaneConv& conv, const float* x, const float* weight, co
   }
 }
 
-void forward(const LaneConv& conv, const float* x, const float* weight, const float* bias, float* pooled,
-             std::uint8_t* mask) {
-  switch (channel_tile(conv.outputs)) {
-    case 8:
-      return forward_tiles<8>(conv, x, weight, bias, pooled, mask);
-    case 10:
-      return forward_tiles<10>(conv, x, weight, bias, pooled, mask);
-    default:
-      return forward_tiles<12>(conv, x, weight, bias, pooled, mask);
-  }
-}
-
 void unpool(const LaneConv& conv, const float* grad_pooled, const std::uint8_t* mask, float* dy,
             float* bias_sums) {
   const std::int64_t pixel = round_up(conv.outputs, kOutputTile) * kLanes, pitch = conv.out_w() * pixel;
@@ -207,17 +195,6 @@ void backward_input_tiles(const LaneConv& conv, const float* dy, const float* we
         }
       }
     }
-  }
-}
-
-void backward_input(const LaneConv& conv, const float* dy, const float* weight, float* dx) {
-  switch (channel_tile(conv.channels)) {
-    case 8:
-      return backward_input_tiles<8>(conv, dy, weight, dx);
-    case 10:
-      return backward_input_tiles<10>(conv, dy, weight, dx);
-    default:
-      return backward_input_tiles<12>(conv, dy, weight, dx);
   }
 }
 
@@ -317,3 +294,5 @@ void backward_weight(const LaneConv& conv, const float* x, const float* dy, cons
     }
   }
 }
+
+#include "runtime/device/cpu/convolution/lane_tiles_impl.h"
