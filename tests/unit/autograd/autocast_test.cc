@@ -61,8 +61,8 @@ TEST_F(AutocastTest, OperandsOfTwoPrecisionsMeetInFloat32) {
   for (const Tensor& result :
        {add(stream, computed), sub(computed, stream), mul(stream, computed),
         div(computed, add(square(stream), 1.0)), maximum(stream, computed), cat({computed, stream}, 0),
-        stack({stream, computed}, 0), where(stream > computed, stream, computed), silu_mul(computed, stream),
-        pow(square(stream), computed)})
+        stack({stream, computed}, 0), where(stream > computed, stream, computed),
+        where(computed, computed, stream), silu_mul(computed, stream), pow(square(stream), computed)})
     EXPECT_EQ(result.dtype(), DType::f32);
   EXPECT_EQ(cat({computed, computed}, 0).dtype(), DType::bf16);
   sum(add(stream, computed)).backward();
