@@ -49,12 +49,18 @@ DataLoader::Iterator DataLoader::begin() {
   release();
   loader_.start(sampler_.order(epoch_), epoch_);
   ++epoch_;
-  advance();
-  return Iterator(*this);
+  ++started_;
+  advance(started_);
+  return Iterator(*this, started_);
 }
 
 // Two batches at most are held, so that a device that runs ahead is waited for a batch later.
-void DataLoader::advance() {
+void DataLoader::advance(std::int64_t started) {
+  if (started != started_) {
+    throw UsageError(
+        "data loader: expected one loop at a time, got a second one that began inside this one; make a "
+        "DataLoader for each");
+  }
   if (batch_ && device_->runs_ahead()) {
     if (before_ && !copied_->done()) device_->compute_stream().synchronize();
     if (!copied_) copied_ = device_->make_event();

@@ -25,8 +25,8 @@ struct DataLoaderOptions {
 };
 
 /// Each range-based for is an epoch, the first one number 0. A batch is valid until the next one is asked
-/// for. Used by one thread. What a source throws while it is read leaves the loop, TimeoutError after
-/// `patience`.
+/// for. Used by one thread, for one loop at a time: the outer of two loops throws UsageError. What a source
+/// throws while it is read leaves the loop, TimeoutError after `patience`.
 ///
 ///     DataLoader batches(splits.train, {.batch_size = 256, .shuffle = true}, device);
 ///     for (int epoch = 0; epoch < 10; ++epoch)
@@ -44,17 +44,18 @@ class DataLoader {
    public:
     using value_type = BatchTensors;
     using difference_type = std::ptrdiff_t;
-    explicit Iterator(DataLoader& loader) : loader_(&loader) {}
+    Iterator(DataLoader& loader, std::int64_t started) : loader_(&loader), started_(started) {}
     const BatchTensors& operator*() const { return loader_->tensors_; }
     Iterator& operator++() {
-      loader_->advance();
+      loader_->advance(started_);
       return *this;
     }
-    void operator++(int) { loader_->advance(); }
+    void operator++(int) { loader_->advance(started_); }
     bool operator==(std::default_sentinel_t /*end*/) const { return !loader_->batch_; }
 
    private:
     DataLoader* loader_;
+    std::int64_t started_;
   };
   /// Starts the next epoch.
   Iterator begin();
@@ -66,16 +67,16 @@ class DataLoader {
   void set_epoch(std::int64_t epoch) noexcept { epoch_ = epoch; }
 
  private:
-  void advance();
+  void advance(std::int64_t started);
   void release();
 
   std::shared_ptr<Device> device_;
   DataLoaderOptions options_;
   DistributedSampler sampler_;
   Loader loader_;
-  std::int64_t epoch_ = 0;
-  std::optional<Batch> batch_, before_;  ///< before_: a device that runs ahead may still read it
-  std::unique_ptr<Event> copied_;        ///< past: it no longer does
+  std::int64_t epoch_ = 0, started_ = 0;  ///< started_: loops, of which the last one has the batches
+  std::optional<Batch> batch_, before_;   ///< before_: a device that runs ahead may still read it
+  std::unique_ptr<Event> copied_;         ///< past: it no longer does
   BatchTensors tensors_;
 };
 

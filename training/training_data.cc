@@ -84,6 +84,16 @@ TrainingData::TrainingData(const TrainConfig& config, const Task& task, DataShar
   Splits splits = task.open(request);
   train_ = std::move(splits.train);
   test_ = std::move(splits.test);
+  const auto check_split = [&](const char* split, const std::shared_ptr<const Source>& source) {
+    if (source != nullptr && source->size() > 0 && !source->fields().empty()) return;
+    throw UsageError(fmt::format("task {}: expected a {} split of samples with fields, got {}", task.name(),
+                                 split,
+                                 source == nullptr    ? "none (null)"
+                                 : source->size() < 1 ? source->name() + ", which has no samples"
+                                                      : source->name() + ", whose samples have no fields"));
+  };
+  check_split("training", train_);
+  check_split("test", test_);
   if (!std::ranges::equal(train_->fields(), test_->fields())) {
     throw UsageError(fmt::format(
         "task {}: expected samples of the same fields in both splits, got {} in {} and {} in {}", task.name(),

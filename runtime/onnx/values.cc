@@ -72,6 +72,24 @@ std::optional<Cut> cut_of(const std::vector<Axis>& axes, std::int64_t elements, 
   return cut;
 }
 
+/// Where `inside` begins in each dimension of `all`, whose strides it has; nothing where it is not in it.
+std::optional<Extents> begins_in(const View& all, const View& inside) {
+  if (all.strides != inside.strides) return std::nullopt;
+  std::int64_t offset = bytes_between(all.data, inside.data) / static_cast<std::int64_t>(size_of(all.dtype));
+  std::vector<Axis> axes = axes_of(all);
+  Extents begins(static_cast<std::size_t>(all.rank()));
+  for (const Axis& axis : axes) {
+    begins[static_cast<std::size_t>(axis.dim)] = offset / axis.stride;
+    offset %= axis.stride;
+  }
+  for (int dim = 0; dim < all.rank(); ++dim) {
+    const std::int64_t begin = begins[static_cast<std::size_t>(dim)];
+    if (begin < 0 || begin + inside.shape[dim] > all.shape[dim]) return std::nullopt;
+  }
+  if (offset != 0) return std::nullopt;
+  return begins;
+}
+
 /// The places of `view`'s elements from dimension `dim` on, in row-major order, behind `places`.
 void append_places(const View& view, int dim, std::int64_t at, std::vector<std::int64_t>& places) {
   if (dim == view.rank()) return places.push_back(at);
@@ -181,9 +199,9 @@ Value Values::read(const View& given) {
     const Range known = range_of(written.view);
     if (!known.overlaps(range)) continue;
     if (written.view.dtype != view.dtype) refuse_view(view, "as another dtype than it was written in");
-    if (written.one_number && known.covers(range)) return {written.name, {}};
-    if (is_same(written.view, view) || (is_dense(written.view) && known.covers(range)))
-      return derive(written, view);
+    const bool holds = is_same(written.view, view) || (is_dense(written.view) && known.covers(range));
+    if (written.one_number && (holds || begins_in(written.view, view))) return {written.name, {}};
+    if (holds) return derive(written, view);
     Written whole;
     if (!join(written, range, whole) && !border(written, i, whole))
       refuse_view(view, "in pieces that were written one by one");
@@ -266,18 +284,13 @@ bool Values::border(const Written& newest, std::size_t before, Written& whole) {
     const Written filled = written_[i];
     if (!range_of(filled.view).overlaps(range_of(inside))) continue;
     const View& all = filled.view;
-    if (!filled.one_number || newest.one_number || all.strides != inside.strides || !all.is_contiguous())
-      return false;
-    std::int64_t offset =
-        bytes_between(all.data, inside.data) / static_cast<std::int64_t>(size_of(all.dtype));
-    Extents before_and_after(static_cast<std::size_t>(2 * all.rank()));
-    for (int dim = 0; dim < all.rank(); ++dim) {
-      const std::int64_t begin = offset / all.strides[dim];
-      offset %= all.strides[dim];
-      before_and_after[static_cast<std::size_t>(dim)] = begin;
-      before_and_after[static_cast<std::size_t>(all.rank() + dim)] =
-          all.shape[dim] - begin - inside.shape[dim];
-    }
+    if (!filled.one_number || newest.one_number || !all.is_contiguous()) return false;
+    const std::optional<Extents> begins = begins_in(all, inside);
+    if (!begins) return false;
+    Extents before_and_after = *begins;
+    for (int dim = 0; dim < all.rank(); ++dim)
+      before_and_after.push_back(all.shape[dim] - (*begins)[static_cast<std::size_t>(dim)] -
+                                 inside.shape[dim]);
     note_use(newest.name);
     whole = {all, builder_.node("Pad", {newest.name, builder_.sizes(before_and_after), filled.name})};
     return true;

@@ -194,10 +194,33 @@ Tensor full_like(const Tensor& like, Number value, std::optional<DType> dtype) {
   return filled(like.shape(), value, dtype.value_or(like.dtype()), like.shared_device());
 }
 
+namespace {
+
+/// arange() where doubles do not hold the numbers. Differences of int64 need a bit more: they are unsigned
+/// here.
+Tensor whole_numbers(std::int64_t start, std::int64_t end, std::int64_t step) {
+  const auto from = static_cast<std::uint64_t>(start), stride = static_cast<std::uint64_t>(step);
+  const std::uint64_t distance =
+      step > 0 ? static_cast<std::uint64_t>(end) - from : from - static_cast<std::uint64_t>(end);
+  const std::uint64_t length = step > 0 ? stride : -stride;
+  if (step == 0 || (step > 0 ? end < start : end > start)) {
+    throw UsageError("arange: expected a step that leads from " + std::to_string(start) + " to " +
+                     std::to_string(end) + ", got " + std::to_string(step));
+  }
+  const std::uint64_t count = distance / length + (distance % length == 0 ? 0 : 1);
+  auto values = host_values<std::int64_t>(static_cast<std::int64_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int64_t>(from + stride * i);
+  return Tensor::from_data(values, {static_cast<std::int64_t>(values.size())}, default_device());
+}
+
+}  // namespace
+
 Tensor arange(Number end) { return arange(0, end, 1); }
 
 Tensor arange(Number start, Number end, Number step) {
   const bool whole = start.is_whole() && end.is_whole() && step.is_whole();
+  if (whole && (start.needs_int64() || end.needs_int64() || step.needs_int64()))
+    return whole_numbers(start.whole(), end.whole(), step.whole());
   return Tensor::arange(start.real(), end.real(), step.real(), default_device(),
                         whole ? DType::i64 : DType::f32);
 }

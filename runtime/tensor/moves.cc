@@ -109,10 +109,15 @@ Tensor Tensor::sum_to(const Dims& target) const {
   return result.reshape(target);
 }
 
-void Tensor::fill(double value) {
+void Tensor::fill(Number value) {
   check_in_place("fill", *this, {});
   check_no_overlap("fill", *this);
-  device().kernels().fill(view(), value);
+  if (dtype() == DType::i64 && value.needs_int64()) {  // kernels take a double
+    const Tensor one = from_data({value.whole()}, {}, shared_device());
+    device().kernels().copy(one.expand(shape()).view(), view());
+  } else {
+    device().kernels().fill(view(), value.real());
+  }
   mark_modified();
 }
 

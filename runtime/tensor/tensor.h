@@ -81,7 +81,7 @@ class Tensor {
   /// Of a view that has no name, `a[0] = b`: writes into its memory, as copy_from() and fill() do. (A handle
   /// with a name gets another tensor.)
   void operator=(const Tensor& source) && { copy_from(source); }  // NOLINT: no handle to return
-  void operator=(Number value) && { fill(value.real()); }         // NOLINT
+  void operator=(Number value) && { fill(value); }                // NOLINT
 
   // ---- creation
   /// The numbers themselves: Tensor({{1, 2}, {3, 4}}) is int64 [2, 2], Tensor(3.5) float32 []; see
@@ -200,10 +200,11 @@ class Tensor {
   /// Elements start, start + step, … < end along `dim`; negative start and end count from the back, both are
   /// clamped.
   Tensor slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
-  /// select(0, index), slice() of dimension 0, and index_select(0, index): a view but for the last.
+  /// select(0, index), slice() of dimension 0, and index_select(0, index): a view but for the last, which is
+  /// const so that `x[rows] = y` does not compile: it would write into a copy.
   Tensor operator[](std::int64_t index) const { return select(0, index); }
   Tensor operator[](const Slice& part) const { return slice(0, part.first, part.end, part.step); }
-  Tensor operator[](const Tensor& index) const { return index_select(0, index); }
+  const Tensor operator[](const Tensor& index) const { return index_select(0, index); }  // NOLINT: no place
   /// What index() takes of a dimension: an index, which makes it disappear, or a slice.
   using Taken = std::variant<std::int64_t, Slice>;
   /// One of the first dimensions after the other: x.index({0, Slice(1, 3)}) is Python's x[0, 1:3].
@@ -235,7 +236,7 @@ class Tensor {
 
   // ---- in place. Refused (UsageError) while gradients are recorded and this tensor or the source requires
   // one; under NoGrad they are allowed, and a backward that still needs the old value fails by name.
-  void fill(double value);
+  void fill(Number value);
   /// New random numbers for every element, in row-major order: torch's uniform_ and normal_, in the tensor's
   /// dtype (float32 or float64).
   void fill_uniform(Generator& generator, double low = 0, double high = 1);

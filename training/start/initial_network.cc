@@ -183,6 +183,9 @@ InitialNetwork make_initial_network(const TrainConfig& config, const Task& task,
   Generator generator(config.seed);
   InitialNetwork made;
   made.network = task.build(fields, generator, device);
+  if (made.network == nullptr) {
+    throw UsageError(fmt::format("task {}: expected build() to return a network, got null", task.name()));
+  }
   const std::string drawn = draw_weights(config, *made.network, generator);
   made.generator_state = generator.state();
   const std::string kept = load_initial_weights(config, task, fields, *made.network, log);

@@ -164,6 +164,7 @@ Tensor mul(const Tensor& a, Number b) {
 
 Tensor div(const Tensor& a, Number b) {
   if (!is_floating(a.dtype())) return div(as_f32(a), b);
+  if (differs_from_product(a.dtype(), b)) return div(a, scalar_like(a, b.real()));
   return mul(a, 1.0 / b.real());
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/autograd/functions/elementwise.h"
 
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -75,6 +76,14 @@ Tensor relu_grad(Tensor grad, const Tensor& gate) {
                 [gate = Saved::input(gate)](Tensor second, GradSink& sink) {
                   sink.deliver(0, relu_grad(std::move(second), gate.get(sink)));
                 });
+}
+
+bool differs_from_product(DType dtype, Number number) {
+  constexpr int kInverseOfNormal = 126;
+  int exponent = 0;
+  const bool is_power = std::abs(std::frexp(number.real(), &exponent)) == 0.5;
+  return (dtype == DType::f32 || dtype == DType::f64) &&
+         !(is_power && std::abs(exponent) <= kInverseOfNormal);
 }
 
 }  // namespace dtrain

@@ -26,6 +26,10 @@ Tensor apply(ParametricOp op, const Tensor& x, double a, double b);
 /// `op` of each pair, broadcasting; not recorded.
 Tensor apply(std::string_view name, BinaryOp op, const Tensor& a, const Tensor& b);
 
+/// Whether x / number in float32 or float64 may differ in its last bit from x · (1 / number). A power of two
+/// has an exact inverse.
+bool differs_from_product(DType dtype, Number number);
+
 /// `result` as a recorded function of `inputs` that does not depend on their values: all gradients are 0.
 Tensor record_constant(std::string_view name, Tensor result, std::initializer_list<Tensor> inputs);
 

@@ -127,6 +127,7 @@ Tensor reciprocal(const Tensor& x) {
 }
 
 Tensor square(const Tensor& x) {
+  if (x.dtype() == DType::boolean) return x.to(DType::i64);  // as pow(x, 2)
   if (!is_floating(x.dtype())) return mul(x, x);
   return function_of_input("square", UnaryOp::square, x, [](const Tensor& grad, const Tensor& input) {
     return mul(grad, mul(input, 2.0));

@@ -46,6 +46,10 @@ Tensor running_sum(const Tensor& x, int dim, bool reverse) {
 }
 
 Sorted sorted(std::string_view name, const Tensor& x, int dim, bool descending, std::int64_t count) {
+  if (const Tensor wide = as_computed(x); wide.dtype() != x.dtype()) {
+    const Sorted result = sorted(name, wide, dim, descending, count);
+    return {result.values.to(x.dtype()), result.indices};
+  }
   Dims shape = x.shape();
   shape[dim] = count;
   Tensor values = Tensor::empty(shape, x.shared_device(), x.dtype());

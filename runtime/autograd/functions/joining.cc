@@ -128,7 +128,8 @@ Tensors split(const Tensor& x, std::int64_t size, int dim) {
 
 Tensors chunk(const Tensor& x, std::int64_t count, int dim) {
   if (count < 1) throw UsageError("chunk: expected at least one part, got " + std::to_string(count));
-  return split(x, std::max<std::int64_t>(1, (x.size(dim) + count - 1) / count), dim);
+  if (x.size(dim) == 0) return split(x, std::vector<std::int64_t>(static_cast<std::size_t>(count), 0), dim);
+  return split(x, (x.size(dim) + count - 1) / count, dim);
 }
 
 Tensors unbind(const Tensor& x, int dim) {

@@ -171,9 +171,12 @@ Tensor linear_cross_entropy(const Tensor& given, const Tensor& given_weight, con
     loss = mul(sum(std::exchange(found.losses, {})), share);
   }
   if (!wants_x && !wants_weight) return loss;
+  // ∞ where no row counts: the slopes are 0 then, and so are the gradients, as of cross_entropy.
+  const NoGrad no_grad;
+  const Tensor finite_share = minimum(share, Tensor::full({}, 1, share.shared_device(), exact));
   return record("linear_cross_entropy", std::move(loss), {x, weight},
-                [found = std::move(found), share](const Tensor& grad, GradSink& sink) {
-                  const Tensor factor = mul(grad.detach(), share);
+                [found = std::move(found), finite_share](const Tensor& grad, GradSink& sink) {
+                  const Tensor factor = mul(grad.detach(), finite_share);
                   deliver_scaled(1, found.grad_weight, factor, grad, sink);
                   deliver_scaled(0, found.grad_x, factor, grad, sink);
                 });

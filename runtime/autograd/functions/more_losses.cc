@@ -114,10 +114,11 @@ Tensor smooth_l1_loss(const Tensor& given, const Tensor& given_target, LossReduc
   if (!(beta >= 0)) {
     throw UsageError("smooth_l1_loss: expected beta of at least 0, got " + std::to_string(beta));
   }
-  const Tensor distance = abs(sub(prediction, target));
-  if (beta == 0) return reduced(distance, reduction);
-  // With m = min(d, beta) both cases are m · (d - m / 2) / beta.
-  const Tensor near = minimum(distance, number(distance, beta));
+  const Tensor distance = sub(prediction, target);
+  if (beta == 0) return reduced(abs(distance), reduction);
+  // With m = d within ±beta both cases are m · (d - m / 2) / beta. No |d|, whose slope at 0 is none: the
+  // second derivative there is 1 / beta.
+  const Tensor near = clamp(distance, -beta, beta);
   return reduced(mul(mul(near, sub(distance, mul(near, 0.5))), 1.0 / beta), reduction);
 }
 

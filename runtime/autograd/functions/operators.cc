@@ -127,6 +127,9 @@ Tensor& Tensor::operator*=(Number other) {
   return InPlace{"*=", *this}.apply(mul, other, other.real(), -0.0);
 }
 Tensor& Tensor::operator/=(Number other) {
+  if (differs_from_product(dtype(), other))
+    return InPlace{"/=", *this}.apply(BinaryOp::div, div,
+                                      Tensor::full({}, other.real(), shared_device(), dtype()));
   return InPlace{"/=", *this}.apply(div, other, 1.0 / other.real(), -0.0);
 }
 

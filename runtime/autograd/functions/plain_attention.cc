@@ -53,7 +53,7 @@ AttentionMasks AttentionCall::masks(const Tensor& query, const Tensor& key) cons
 }
 
 Tensor attention_weights(const AttentionCall& call, const Tensor& query, const Tensor& key) {
-  Tensor scores = autocast_full(matmul(mul(query, call.rule.scale), shared(key).transpose(3, 4)));
+  Tensor scores = matmul(mul(query, call.rule.scale), shared(key).transpose(3, 4));
   if (call.bias.defined()) scores = add(scores, call.bias.to(scores.dtype()));
   const Tensor seen = seen_keys(call, query, key);
   if (!seen.defined()) return softmax(scores);
@@ -77,12 +77,16 @@ Tensor attention_dropout(const AttentionCall& call, const Tensor& query, const T
   return mask.slice(4, 0, keys);
 }
 
-Tensor plain_attention(const AttentionCall& call, const Tensor& query, const Tensor& key,
-                       const Tensor& value) {
+// As by the kernel: scores and weights are not rounded to a low precision, under autocast either.
+Tensor plain_attention(const AttentionCall& call, const Tensor& given_query, const Tensor& given_key,
+                       const Tensor& given_value) {
+  const Autocast full(AutocastState{});
+  const DType dtype = given_query.dtype(), exact = dtype == DType::f64 ? dtype : DType::f32;
+  const Tensor query = given_query.to(exact), key = given_key.to(exact), value = given_value.to(exact);
   Tensor weights = attention_weights(call, query, key);
   const Tensor kept = attention_dropout(call, query, key);
-  if (kept.defined()) weights = mul(weights, kept.to(weights.dtype()));
-  return matmul(weights.to(query.dtype()), shared(value));
+  if (kept.defined()) weights = mul(weights, kept);
+  return matmul(weights, shared(value)).to(dtype);
 }
 
 Tensors plain_attention_gradients(const AttentionCall& call, const Tensor& query, const Tensor& key,

@@ -114,7 +114,7 @@ Tensor amin(const Tensor& x, const Dims& dims, bool keep) {
 
 Tensor argmax(const Tensor& x, int dim, bool keep) {
   const int along = normalize_dim(dim, x.rank(), "argmax");
-  const Tensor rows = x.detach().transpose(along, -1);
+  const Tensor rows = as_computed(x.detach()).transpose(along, -1);
   Dims shape = rows.shape();
   shape[x.rank() - 1] = 1;
   const Tensor result = Tensor::empty(shape, x.shared_device(), DType::i64);

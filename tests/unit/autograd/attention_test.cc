@@ -86,6 +86,27 @@ TEST(AttentionByTiles, WorksInLowerPrecisionAndWithinRecomputation) {
   EXPECT_LE(furthest(x.grad(), again.grad()), 1e-12);
 }
 
+/// Scores of up to 60, of which bf16 would keep a quarter's places: like the kernel, and PyTorch, the plain
+/// way rounds the result alone.
+TEST(AttentionByPlainOperations, RoundsNoScoresInLowPrecision) {
+  const auto bf16 = [](std::uint64_t seed) {
+    return mul(random_f64({2, 40, 16}, seed), 4.0).to(DType::bf16).detach();
+  };
+  const Inputs low = {bf16(1), bf16(2), bf16(3)};
+  const AttentionOptions plain{.keeps_scores = true};
+  const auto of = [&plain](const Tensor& q, const Tensor& k, const Tensor& v) {
+    return scaled_dot_product_attention(q, k, v, {}, plain);
+  };
+  const Tensor exact = of(low[0].to(DType::f64), low[1].to(DType::f64), low[2].to(DType::f64));
+  const double rounding = amax(abs(exact)).item() / 256;
+  EXPECT_LE(furthest(of(low[0], low[1], low[2]), exact), rounding);
+  LowPrecisionWeights weights;
+  const Autocast autocast(Precision::bf16, weights);
+  EXPECT_LE(furthest(of(low[0].to(DType::f32), low[1].to(DType::f32), low[2].to(DType::f32)), exact),
+            rounding)
+      << "under autocast";
+}
+
 TEST(AttentionByTiles, GrowsWithTheContextAndNotWithItsSquare) {
   const auto kept = [](std::int64_t context) {
     Inputs x;

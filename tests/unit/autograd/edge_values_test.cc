@@ -7,8 +7,13 @@
 #include <vector>
 
 #include "runtime/autograd/autocast.h"
+#include "runtime/autograd/gradients.h"
 #include "runtime/autograd/ops.h"
+#include "runtime/autograd/ops/indexing.h"
+#include "runtime/autograd/ops/joining.h"
 #include "runtime/autograd/ops/losses.h"
+#include "runtime/autograd/ops/reductions.h"
+#include "runtime/autograd/ops/resampling.h"
 #include "runtime/base/error.h"
 #include "tests/support/slowness.h"
 
@@ -189,6 +194,87 @@ TEST_F(EdgeValues, StridedRunningStatisticsMoveInPlace) {
   batch_norm(x, {}, {}, mean, var, {.momentum = 0.5}, true);
   EXPECT_EQ(table.to_vector<float>(), (Floats{0, 0.5F, 0, 0.5F, 0, 0.5F}));
   EXPECT_THROW(batch_norm(x, {}, {}, here({1}).expand({3}), var, {}, true), UsageError);
+}
+
+/// x · (1 / 3) has another last bit for every third x or so; PyTorch divides.
+TEST_F(EdgeValues, ATensorOverANumberIsTheQuotient) {
+  for (const float divisor : {3.0F, 7.0F, 0.25F, 1e-45F, 0x1p127F, 0.0F}) {
+    Floats values, quotients;
+    for (int i = 1; i < 1000; ++i) {
+      values.push_back(static_cast<float>(i) * 0.37F);
+      quotients.push_back(values.back() / divisor);
+    }
+    const Tensor x = leaf(values);
+    EXPECT_EQ((x / divisor).to_vector<float>(), quotients) << "over " << divisor;
+    Tensor y = x.detach().clone();
+    y /= divisor;
+    EXPECT_EQ(y.to_vector<float>(), quotients) << "in place, over " << divisor;
+  }
+  const Tensor x = leaf({6, 9});
+  EXPECT_EQ(gradient_of(x, x / 3), (Floats{1.0F / 3, 1.0F / 3}));
+}
+
+TEST_F(EdgeValues, ConvolutionsOfNothingInLowPrecisionAreNothing) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    Tensor x = Tensor::ones({0, 3, 6, 6}, device_, dtype), w = Tensor::ones({4, 3, 3, 3}, device_, dtype);
+    for (Tensor* tensor : {&x, &w}) tensor->set_requires_grad(true);
+    const Tensor y = conv2d(x, w, {});
+    EXPECT_EQ(y.numel(), 0);
+    sum(y.to(DType::f32)).backward();
+    EXPECT_EQ(x.grad().numel(), 0);
+    EXPECT_EQ(w.grad().to(DType::f32).to_vector<float>(), Floats(4 * 27, 0.0F));
+  }
+}
+
+/// PyTorch's is 1 / beta everywhere within beta, where the two agree as well.
+TEST_F(EdgeValues, SmoothL1HasItsSecondDerivativeWhereBothAreEqual) {
+  const Tensor x = leaf({0, 0.25F, -0.25F, 2, -2}), y = Tensor::zeros({5}, device_);
+  const Tensor loss = smooth_l1_loss(x, y, LossReduction::sum, 0.5);
+  const Tensor slope = gradients(loss, std::vector<Tensor>{x}, {}, {.create_graph = true})[0];
+  EXPECT_EQ(slope.to_vector<float>(), (Floats{0, 0.5F, -0.5F, 1, -1}));
+  EXPECT_EQ(gradient_of(x, slope), (Floats{2, 2, 2, 0, 0}));
+}
+
+/// Kernels know int64 alone.
+TEST_F(EdgeValues, SmallIntegersAndTruthValuesHaveAnOrder) {
+  for (const DType dtype : {DType::i32, DType::i16, DType::i8, DType::u8, DType::boolean}) {
+    const bool truth = dtype == DType::boolean;
+    const Tensor x = Tensor::from_data(truth ? Ints{0, 1, 0} : Ints{3, 7, 2}, {3}, device_).to(dtype);
+    const Ints rising = truth ? Ints{0, 0, 1} : Ints{2, 3, 7}, places = truth ? Ints{0, 2, 1} : Ints{2, 0, 1};
+    const Sorted sorted = sort(x), top = topk(x, 1), largest = max(x, 0), smallest = min(x, 0);
+    for (const Sorted* each : {&sorted, &top, &largest, &smallest}) EXPECT_EQ(each->values.dtype(), dtype);
+    EXPECT_EQ(sorted.values.to(DType::i64).to_vector<std::int64_t>(), rising) << name_of(dtype);
+    EXPECT_EQ(sorted.indices.to_vector<std::int64_t>(), places) << name_of(dtype);
+    EXPECT_EQ(top.indices.to_vector<std::int64_t>(), Ints{1}) << name_of(dtype);
+    EXPECT_EQ(largest.values.to(DType::i64).to_vector<std::int64_t>(), Ints{rising[2]}) << name_of(dtype);
+    EXPECT_EQ(largest.indices.to_vector<std::int64_t>(), Ints{1}) << name_of(dtype);
+    EXPECT_EQ(smallest.values.to(DType::i64).to_vector<std::int64_t>(), Ints{rising[0]}) << name_of(dtype);
+    EXPECT_EQ(argmax(x, 0).to_vector<std::int64_t>(), Ints{1}) << name_of(dtype);
+    EXPECT_EQ(argmin(x, 0).to_vector<std::int64_t>(), Ints{places[0]}) << name_of(dtype);
+  }
+  const Tensor half = Tensor::from_data(Floats{2, 0.5F, 1}, {3}, device_).to(DType::f16);
+  EXPECT_EQ(sort(half).values.describe(), "float16 [3]");
+  EXPECT_EQ(sort(half).indices.to_vector<std::int64_t>(), (Ints{1, 2, 0}));
+}
+
+TEST_F(EdgeValues, OfNothing) {
+  const Tensor nothing = Tensor::zeros({2, 0}, device_);
+  EXPECT_EQ(logsumexp(nothing, {1}).to_vector<float>(), (Floats{-kInf, -kInf}));
+  const Tensors parts = chunk(Tensor::zeros({0, 2}, device_), 3);
+  ASSERT_EQ(parts.size(), 3U);
+  for (const Tensor& part : parts) EXPECT_EQ(part.shape(), (Dims{0, 2}));
+}
+
+TEST_F(EdgeValues, SquaresOfTruthValuesAreWholeNumbers) {
+  const Tensor truth = Tensor::from_data(Ints{0, 1}, {2}, device_).to(DType::boolean);
+  EXPECT_EQ(square(truth).describe(), "int64 [2]");
+  EXPECT_EQ(square(truth).to_vector<std::int64_t>(), (Ints{0, 1}));
+}
+
+TEST_F(EdgeValues, ScalesWithoutAnExtentAreRefused) {
+  const Tensor x = Tensor::ones({1, 1, 4, 4}, device_);
+  for (const double scale : {1e18, std::numeric_limits<double>::quiet_NaN(), -1.0})
+    EXPECT_THROW(interpolate(x, {.scale = {scale}}), UsageError) << scale;
 }
 
 }  // namespace

@@ -266,6 +266,12 @@ TEST(Lessons, LoadTensors) {
   for (const BatchTensors& batch : batches) seen += shown(batch["x"]) + shown(batch["label"]) + " ";
   EXPECT_EQ(seen, "[[0., 1.], [2., 3.]][0, 2] [[4., 5.], [6., 7.]][1, 0] [[8., 9.]][2] ");
   EXPECT_EQ(batches.size(), 3);
+  const auto nested = [&] {
+    for (const BatchTensors& batch : batches) {
+      for (const BatchTensors& other : batches) EXPECT_EQ(shown(other["x"]), shown(batch["x"]));
+    }
+  };
+  EXPECT_THROW(nested(), UsageError) << "the inner loop has taken the batches";
   EXPECT_EQ(tensor_dataset({{"t", x.T()}})->size(), 2) << "views are read as they are";
   EXPECT_THROW(tensor_dataset({}), UsageError);
   EXPECT_THROW(tensor_dataset({{"x", x}, {"y", arange(4)}}), UsageError);

@@ -126,5 +126,15 @@ TEST(LinearCrossEntropy, RefusesWhatDoesNotFit) {
       UsageError);
 }
 
+/// As cross_entropy, and PyTorch: the mean of nothing is NaN, and nothing moves.
+TEST(LinearCrossEntropy, WithoutARowThatCountsHasGradientsOfZero) {
+  const Found found = run(DType::f32, false, [](const Tensor& x, const Tensor& weight) {
+    return linear_cross_entropy(x, weight, targets(0), {.ignore_index = -1});
+  });
+  EXPECT_TRUE(std::isnan(found.loss));
+  EXPECT_EQ(found.grad_x, std::vector<double>(kRows * kWidth, 0.0));
+  EXPECT_EQ(found.grad_weight, std::vector<double>(kWords * kWidth, 0.0));
+}
+
 }  // namespace
 }  // namespace dtrain

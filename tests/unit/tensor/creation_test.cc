@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "runtime/base/error.h"
+#include "runtime/tensor/creation.h"
 #include "runtime/tensor/tensor.h"
 
 namespace dtrain {
@@ -76,6 +78,24 @@ TEST_F(CreationTest, NormalNumbersHaveTheirMoments) {
     EXPECT_NEAR(mean, 0, 0.04);  // five standard errors
     EXPECT_NEAR(squares / 20001, 1, 0.06);
   }
+}
+
+/// Doubles do not hold every whole number beyond 2^53.
+TEST_F(CreationTest, LargeWholeNumbersAreExact) {
+  constexpr std::int64_t kOdd = (std::int64_t{1} << 53U) + 1,
+                         kMost = std::numeric_limits<std::int64_t>::max();
+  using Whole = std::vector<std::int64_t>;
+  Tensor x = Tensor::zeros({3, 2}, device_, DType::i64);
+  x.select(1, 1).fill(kOdd);
+  EXPECT_EQ(x.to_vector<std::int64_t>(), (Whole{0, kOdd, 0, kOdd, 0, kOdd}));
+  EXPECT_EQ(arange(kOdd, kOdd + 2).to_vector<std::int64_t>(), (Whole{kOdd, kOdd + 1}));
+  EXPECT_EQ(arange(kMost, kMost - 4, -2).to_vector<std::int64_t>(), (Whole{kMost, kMost - 2}));
+  EXPECT_EQ(arange(-kMost, kMost, kMost).to_vector<std::int64_t>(), (Whole{-kMost, 0}));
+  EXPECT_EQ(arange(kOdd, kOdd).numel(), 0);
+  EXPECT_THROW(arange(kOdd, kOdd + 1, -1), UsageError);
+  EXPECT_THROW(arange(kOdd, kOdd + 1, 0), UsageError);
+  EXPECT_EQ(full({}, std::numeric_limits<std::uint64_t>::max()).to_vector<float>(),
+            std::vector<float>{0x1p64F});  // no int64 holds it
 }
 
 }  // namespace

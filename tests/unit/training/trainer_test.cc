@@ -63,6 +63,31 @@ class MaskedClassification final : public Task {
   Classification inner_{"mlp"};
 };
 
+/// Somebody's task with something forgotten.
+class Unfinished final : public Task {
+ public:
+  enum class Lacks { train, test, network };
+  explicit Unfinished(Lacks lacks) : lacks_(lacks) {}
+  std::string name() const override { return "unfinished"; }
+  Splits open(const DataRequest& request) const override {
+    Splits splits = inner_.open(request);
+    if (lacks_ == Lacks::train) splits.train = nullptr;
+    if (lacks_ == Lacks::test) splits.test = nullptr;
+    return splits;
+  }
+  std::unique_ptr<Module> build(std::span<const Field> fields, Generator& generator,
+                                const std::shared_ptr<Device>& device) const override {
+    return lacks_ == Lacks::network ? nullptr : inner_.build(fields, generator, device);
+  }
+  Tensor loss(const Tensors& outputs, const BatchTensors& batch) const override {
+    return inner_.loss(outputs, batch);
+  }
+
+ private:
+  Lacks lacks_;
+  Classification inner_{"mlp"};
+};
+
 /// Runs alone on the CPU, in one folder.
 class TrainerTest : public testing::Test {
  protected:
@@ -94,6 +119,17 @@ TEST_F(TrainerTest, SavesAndResumesBuffersThatAreMeantToBeInfinite) {
     ASSERT_TRUE(saved);
     EXPECT_EQ(std::to_string(saved->state.step), steps);
   }
+}
+
+TEST_F(TrainerTest, NamesWhatATaskDoesNotReturn) {
+  const auto refusal = [&](Unfinished::Lacks lacks) {
+    return test::message_of([&] {
+      train(Unfinished(lacks), {"--dataset", "synthetic:1x6x6,10,64", "--max-steps", "1"});
+    });
+  };
+  EXPECT_THAT(refusal(Unfinished::Lacks::train), HasSubstr("expected a training split of samples"));
+  EXPECT_THAT(refusal(Unfinished::Lacks::test), HasSubstr("expected a test split of samples"));
+  EXPECT_THAT(refusal(Unfinished::Lacks::network), HasSubstr("expected build() to return a network"));
 }
 
 // Matrices, in the order of the network, behind the draws that made it; biases keep theirs.

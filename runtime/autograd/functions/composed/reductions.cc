@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runtime/autograd/functions/elementwise.h"
+#include "runtime/autograd/functions/promotion.h"
 #include "runtime/autograd/ops.h"
 #include "runtime/tensor/shape.h"
 
@@ -30,9 +31,9 @@ Sorted picked(const Tensor& x, int dim, bool keep, const Tensor& places) {
 
 /// What is largest where x is smallest: integers are subtracted from -1, which none overflows.
 Tensor reversed(const Tensor& x) {
-  const Tensor plain = x.detach();
+  const Tensor plain = as_computed(x.detach());
   if (is_floating(x.dtype())) return neg(plain);
-  return sub(Tensor::full({}, -1, x.shared_device(), x.dtype()), plain);
+  return sub(Tensor::full({}, -1, x.shared_device(), plain.dtype()), plain);
 }
 
 }  // namespace
@@ -66,6 +67,7 @@ Tensor norm(const Tensor& x, double order, const Dims& dims, bool keep) {
 
 Tensor logsumexp(const Tensor& x, const Dims& dims, bool keep) {
   check_floating("logsumexp", x);
+  if (x.numel() == 0) return log(sum(exp(x), dims, keep));  // of nothing: -∞
   const Tensor largest = amax(x.detach(), dims, true);
   // Of nothing but -∞, or with an ∞, the largest cannot be taken away.
   const Tensor shift = masked_fill(largest, isinf(largest), 0.0);

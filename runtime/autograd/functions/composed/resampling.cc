@@ -40,6 +40,11 @@ Stretch stretch_of(const Tensor& x, int dim, const InterpolateOptions& options) 
   const auto at = static_cast<std::size_t>(dim);
   const double scale = by_size ? 0 : options.scale[options.scale.size() == 1 ? 0 : at];
   const auto extent = static_cast<double>(stretch.in);
+  if (!by_size && !(extent * scale < 0x1p31)) {
+    throw UsageError("interpolate: expected scales that lead to less than 2^31 places, got " +
+                     std::to_string(scale) + " for dimension " + std::to_string(dim + 2) + " of " +
+                     x.describe());
+  }
   stretch.out = by_size ? options.size[dim] : static_cast<std::int64_t>(std::floor(extent * scale));
   if (stretch.in < 1 || stretch.out < 1) {
     throw UsageError("interpolate: expected extents of at least 1, got " + std::to_string(stretch.out) +

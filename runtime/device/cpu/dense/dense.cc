@@ -66,13 +66,14 @@ bool is_packed(const View& view) {
 View flat(const View& view) { return {view.data, view.dtype, {view.numel()}, {1}}; }
 
 /// An array in f32, where no library of this processor computes in its own type: of the same layout if it is
-/// packed. Sums are f32 then, and rounded once by finish(), as in products of halves. Null data stays null.
+/// packed. Sums are f32 then, and rounded once by finish(), as in products of halves. Null data stays null,
+/// and nothing is copied of an array without elements.
 class Widened {
  public:
   Widened(CpuKernels& kernels, const View& view, bool read, Scratch& memory)
       : kernels_(kernels), given_(view), used_(view), flat_(view.data != nullptr && is_packed(view)) {
-    if (view.data == nullptr || view.dtype == DType::f32) return;
     used_.dtype = DType::f32;
+    if (view.dtype == DType::f32 || view.data == nullptr || view.numel() == 0) return;
     used_.data = memory.at_least(static_cast<std::size_t>(view.numel()) * sizeof(float));
     if (!flat_) used_.strides = contiguous_strides(view.shape);
     if (read) copy(given_, used_);
