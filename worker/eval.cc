@@ -78,6 +78,10 @@ void check_data(const SavedWeights& weights, const DataFingerprint& found, bool 
     throw UsageError(fmt::format("--dataset: expected samples of {}, as {} was trained on, got {}",
                                  learned->fields, weights.path.string(), found.fields));
   }
+  if (const std::string names = difference(learned->names, found.names); !names.empty()) {
+    throw UsageError(fmt::format("--dataset: the classes are not those that {} was trained on: {}",
+                                 weights.path.string(), names));
+  }
   if (!own || fits(learned->test, found.test)) return;
   log.write(LogLevel::warning,
             fmt::format("the held-out samples are not those of {}: {} then, {} now", weights.path.string(),

@@ -7,7 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
-#include <vector>
+#include <sstream>
 
 #include "runtime/data/cache/content_hash.h"
 #include "runtime/data/formats/text.h"
@@ -16,7 +16,9 @@ namespace dtrain {
 namespace {
 
 constexpr std::int64_t kMostBytes = 4 << 20, kMostBytesInMemory = 256 << 20, kLeastSamples = 16;
-constexpr const char *kFields = "data-fields", *kTrain = "data-train", *kTest = "data-test";
+constexpr const char *kFields = "data-fields", *kTrain = "data-train", *kTest = "data-test",
+                     *kNames = "data-names";
+constexpr std::string_view kIs = " is ";
 constexpr const char* kMore = "-more";  // behind the name of a split: an entry of its own, for older versions
 
 /// True, too, where `view` is of another type than `dtype`, which T is.
@@ -116,6 +118,36 @@ std::string describe_with_columns(std::span<const Field> fields) {
   return printable(text);
 }
 
+std::vector<std::string> names_of_values(std::span<const Field> fields) {
+  std::vector<std::string> lines;
+  for (const Field& field : fields) {
+    const std::vector<std::string>& names = field.value_names;
+    const auto is_number = [&](const std::string& name) {
+      return name == std::to_string(&name - names.data());
+    };
+    if (std::ranges::all_of(names, is_number)) continue;
+    for (std::size_t i = 0; i < names.size(); ++i)
+      lines.push_back(printable(fmt::format("{} {}{}{}", field.name, i, kIs, names[i])));
+  }
+  return lines;
+}
+
+std::string difference(const std::vector<std::string>& then, const std::vector<std::string>& now) {
+  if (then.empty() || now.empty() || then == now) return "";
+  const auto at = std::ranges::mismatch(then, now);
+  return fmt::format("expected {}, got {}", at.in1 == then.end() ? "no other" : *at.in1,
+                     at.in2 == now.end() ? "none" : *at.in2);
+}
+
+bool are_renumbered(const std::vector<std::string>& then, const std::vector<std::string>& now) {
+  const auto sorted = [](std::vector<std::string> lines) {
+    for (std::string& line : lines) line.erase(0, line.find(kIs));
+    std::ranges::sort(lines);
+    return lines;
+  };
+  return then != now && sorted(then) == sorted(now);
+}
+
 SplitFingerprint fingerprint(const Source& source, std::int64_t size) {
   SampleMemory sample(source.fields());
   const auto bytes = static_cast<std::int64_t>(std::max<std::size_t>(sample.bytes().size(), 1));
@@ -132,7 +164,7 @@ SplitFingerprint fingerprint(const Source& source, std::int64_t size) {
 
 DataFingerprint fingerprint(const Source& train, const Source& test) {
   return {describe_with_columns(train.fields()), fingerprint(train, train.size()),
-          fingerprint(test, test.size())};
+          fingerprint(test, test.size()), names_of_values(train.fields())};
 }
 
 bool fits(const SplitFingerprint& then, const SplitFingerprint& now) {
@@ -145,6 +177,8 @@ std::string difference(const DataFingerprint& then, const DataFingerprint& now) 
     return fmt::format("{}: expected {}, got {}", what, expected, got);
   };
   if (then.fields != now.fields) return words("its samples", then.fields, now.fields);
+  if (const std::string names = difference(then.names, now.names); !names.empty())
+    return "what its values are called: " + names;
   if (!fits(then.train, now.train))
     return words("its training samples", then.train.to_string(), now.train.to_string());
   if (!fits(then.test, now.test))
@@ -154,6 +188,8 @@ std::string difference(const DataFingerprint& then, const DataFingerprint& now) 
 
 std::map<std::string, std::string> to_entries(const DataFingerprint& fingerprint) {
   std::map<std::string, std::string> entries{{kFields, fingerprint.fields}};
+  if (!fingerprint.names.empty())
+    entries.emplace(kNames, fmt::format("{}", fmt::join(fingerprint.names, "\n")));
   add_entries(kTrain, fingerprint.train, entries);
   add_entries(kTest, fingerprint.test, entries);
   return entries;
@@ -163,7 +199,12 @@ std::optional<DataFingerprint> from_entries(const std::map<std::string, std::str
   const auto fields = entries.find(kFields);
   const auto train = split_of(entries, kTrain), test = split_of(entries, kTest);
   if (fields == entries.end() || !train || !test) return std::nullopt;
-  return DataFingerprint{fields->second, *train, *test};
+  DataFingerprint fingerprint{fields->second, *train, *test};
+  if (const auto names = entries.find(kNames); names != entries.end()) {
+    std::istringstream lines(names->second);
+    for (std::string line; std::getline(lines, line);) fingerprint.names.push_back(line);
+  }
+  return fingerprint;
 }
 
 }  // namespace dtrain

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/data/source.h"
 
@@ -27,6 +28,7 @@ struct SplitFingerprint {
 struct DataFingerprint {
   std::string fields;  ///< name, dtype, shape, number of values and columns of each
   SplitFingerprint train, test;
+  std::vector<std::string> names = {};  ///< names_of_values()
 
   bool operator==(const DataFingerprint&) const = default;
 };
@@ -40,6 +42,17 @@ DataFingerprint fingerprint(const Source& train, const Source& test);
 
 /// "x float32 [2] (size, rooms), label int64 [] of 3 values"
 std::string describe_with_columns(std::span<const Field> fields);
+
+/// What the values of fields are called, as classes are, in the order of the fields and their numbers: "label
+/// 0 is cat", "label 1 is dog". Those of a field that are called by their numbers have no names.
+std::vector<std::string> names_of_values(std::span<const Field> fields);
+
+/// The first value that is called otherwise: "expected label 0 is cat, got label 0 is dog"; empty where all
+/// agree, or where one side has no names.
+std::string difference(const std::vector<std::string>& then, const std::vector<std::string>& now);
+
+/// Whether the same names stand for other numbers.
+bool are_renumbered(const std::vector<std::string>& then, const std::vector<std::string>& now);
 
 /// Whether `now` can be what `then` was taken of: equal, where `then` has content and more of it.
 bool fits(const SplitFingerprint& then, const SplitFingerprint& now);

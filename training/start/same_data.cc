@@ -58,7 +58,8 @@ void check_resumed_data(const std::filesystem::path& checkpoint, const TrainingS
   }
   const std::string differs = difference(*then, data);
   if (differs.empty()) return;
-  if (then->fields == data.fields && begins_with(train, then->train) && begins_with(test, then->test)) {
+  const bool same_fields = then->fields == data.fields && difference(then->names, data.names).empty();
+  if (same_fields && begins_with(train, then->train) && begins_with(test, then->test)) {
     log.write(
         LogLevel::warning,
         fmt::format("the data have grown since {}: {} samples to train on, {} then; {} held out, {} then; "
@@ -76,7 +77,14 @@ void check_initial_columns(const std::string& from, const std::map<std::string, 
                            std::span<const Field> fields) {
   const auto learned = from_entries(identity);
   const std::string now = describe_with_columns(fields);
-  if (!learned || learned->fields == now || sorted_words(learned->fields) != sorted_words(now)) return;
+  if (!learned) return;
+  if (const auto names = names_of_values(fields); are_renumbered(learned->names, names)) {
+    throw UsageError(
+        fmt::format("--init-from: expected weights for these classes in this order, got weights of {}, which "
+                    "learned them in another: {}; rename the classes so that they sort as they did",
+                    from, difference(learned->names, names)));
+  }
+  if (learned->fields == now || sorted_words(learned->fields) != sorted_words(now)) return;
   throw UsageError(
       fmt::format("--init-from: expected weights trained on {}, got weights of {}, trained on {}: the same "
                   "columns in another order; give them in that order (features=A+B of --dataset)",

@@ -20,8 +20,8 @@ void check_resumed_data(const std::filesystem::path& checkpoint, const TrainingS
                         const Source& train, const Source& test, const DataFingerprint& data, Log& log);
 
 /// Weights of `from`, a run whose identity that is, for a network that is to learn from samples of `fields`:
-/// throws UsageError where these are of the same columns in another order, which the weights would mix up.
-/// Other columns are the user's choice.
+/// throws UsageError where these are of the same columns or classes in another order, which the weights would
+/// mix up. Other columns and classes are the user's choice.
 void check_initial_columns(const std::string& from, const std::map<std::string, std::string>& identity,
                            std::span<const Field> fields);
 

@@ -66,13 +66,19 @@ void check_network(const std::string& found, const SavedRun& run, const fs::path
                   where.string(), run.task->name(), found));
 }
 
-/// Weights learned from other columns, or from the same in another order, would give wrong numbers.
-void check_columns(const SavedRun& run, const SavedWeights& weights) {
+/// Weights learned from other columns or classes, or from the same in another order, would give wrong
+/// numbers.
+void check_fields(const SavedRun& run, const SavedWeights& weights) {
   const auto learned = from_entries(weights.identity);
+  if (!learned) return;
+  if (const std::string names = difference(learned->names, names_of_values(run.fields)); !names.empty()) {
+    throw UsageError(fmt::format("{}: expected weights trained on the classes of {}, got others: {}",
+                                 weights.path.string(), run.path.string(), names));
+  }
   const bool known = std::any_of(run.fields.begin(), run.fields.end(),
                                  [](const Field& field) { return !field.columns.empty(); });
   const std::string fields = describe_with_columns(run.fields);
-  if (!learned || !known || learned->fields == fields) return;
+  if (!known || learned->fields == fields) return;
   throw UsageError(fmt::format("{}: expected weights trained on {}, got weights trained on {}",
                                weights.path.string(), fields, learned->fields));
 }
@@ -167,7 +173,7 @@ SavedWeights weights_of(const SavedRun& run, const std::string& checkpoint, Log&
       checkpoint.empty() ? open_weights(run.path, "run", log) : open_weights(checkpoint, "--checkpoint", log);
   const auto model = weights.identity.find("model");
   if (model != weights.identity.end()) check_network(model->second, run, weights.path);
-  check_columns(run, weights);
+  check_fields(run, weights);
   return weights;
 }
 

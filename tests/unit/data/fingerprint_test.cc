@@ -133,6 +133,36 @@ TEST(Fingerprint, DataThatAreNotFiniteMayBeCorrected) {
   EXPECT_NE(difference(bad, of(table(counted(38)))), "") << "but neither fewer nor more";
 }
 
+/// Four labels of two classes.
+TensorSource labels(std::vector<std::string> names) {
+  const auto owner = std::make_shared<std::vector<std::int64_t>>(std::vector<std::int64_t>{0, 1, 1, 0});
+  return {"labels",
+          {{.name = "label",
+            .view = {owner->data(), DType::i64, {4}, {1}},
+            .owner = owner,
+            .values = 2,
+            .value_names = std::move(names)}}};
+}
+
+TEST(Fingerprint, KnowsWhatClassesAreCalled) {
+  const DataFingerprint then = of(labels({"cat", "dog"}));
+  EXPECT_EQ(from_entries(to_entries(then)), then);
+  EXPECT_EQ(difference(then, of(labels({"cat", "dog"}))), "");
+  EXPECT_THAT(difference(then, of(labels({"ant", "cat"}))),
+              HasSubstr("expected label 0 is cat, got label 0 is ant"));
+  EXPECT_EQ(difference(then, of(labels({"0", "1"}))), "") << "numbers are no names";
+  EXPECT_EQ(difference(then, of(labels({}))), "");
+  EXPECT_TRUE(are_renumbered(then.names, of(labels({"dog", "cat"})).names));
+  EXPECT_FALSE(are_renumbered(then.names, of(labels({"ant", "cat"})).names));
+  EXPECT_FALSE(are_renumbered(then.names, then.names));
+
+  auto older = to_entries(then);
+  ASSERT_EQ(older.erase("data-names"), 1U);
+  EXPECT_EQ(difference(from_entries(older).value(), of(labels({"ant", "cat"}))), "");
+  const DataFingerprint odd = of(labels({"a\nb", "\xff"}));
+  EXPECT_EQ(from_entries(to_entries(odd)), odd);
+}
+
 TEST(Fingerprint, ComesBackFromACheckpointsEntries) {
   const DataFingerprint data = of(table(counted(8), {"größe", "a, b"}));
   auto entries = to_entries(data);

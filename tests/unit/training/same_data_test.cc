@@ -88,5 +88,19 @@ TEST(SameData, ARunGoesOnWithItsSamplesAndThoseBehindThem) {
   EXPECT_THAT(resumed(numbers(19), false), HasSubstr("written by an older version")) << "and is read";
 }
 
+TEST(SameData, InitialWeightsHaveTheirClassesInTheirOrder) {
+  const auto fields = [](std::vector<std::string> names) {
+    return std::vector<Field>{{.name = "label", .dtype = DType::i64, .values = 2, .value_names = names}};
+  };
+  const auto started = [&](std::vector<std::string> names) {
+    DataFingerprint learned{describe_with_columns(fields({})), {}, {}};
+    learned.names = names_of_values(fields({"cat", "dog"}));
+    return test::message_of([&] { check_initial_columns("runs/a", to_entries(learned), fields(names)); });
+  };
+  EXPECT_EQ(started({"cat", "dog"}), "no error");
+  EXPECT_EQ(started({"ham", "spam"}), "no error") << "other classes are the user's choice";
+  EXPECT_THAT(started({"dog", "cat"}), AllOf(HasSubstr("--init-from"), HasSubstr("expected label 0 is cat")));
+}
+
 }  // namespace
 }  // namespace dtrain
