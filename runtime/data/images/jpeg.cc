@@ -108,6 +108,18 @@ void check_end(const EncodedPicture& picture, const Jpeg& jpeg) {
                   "a whole JPEG picture", "a file cut short (without the marker of its end)");
 }
 
+/// Whether the library smooths what is between blocks, as it does for progressive pictures of which scans are
+/// missing: it then looks at the blocks around each, which it takes for missing at the edges of a part.
+bool smooths_blocks(const jpeg_decompress_struct& info) {
+  constexpr int kFirst = 1, kEnd = 10;  // coefficients that are estimated, in zigzag order
+  if (info.coef_bits == nullptr) return false;
+  for (int c = 0; c < info.num_components; ++c) {
+    const int* const bits = info.coef_bits[c];  // 0: the coefficient is known exactly
+    if (std::any_of(bits + kFirst, bits + kEnd, [](int each) { return each != 0; })) return true;
+  }
+  return false;
+}
+
 // The smooth upsampling of colours, which columns of one or two samples do without, looks one pixel to each
 // side, so that the part that is decoded is that much larger than the one that is wanted, where it is not the
 // rows below, which the library reads itself.
@@ -120,6 +132,10 @@ PictureView JpegDecoder::decode_region(const Region& region, Picture& memory) {
   auto begin = static_cast<JDIMENSION>(left), width = static_cast<JDIMENSION>(right - left);
   const bool started = jpeg_->attempt([&] {
     jpeg_start_decompress(&info);
+    if (smooths_blocks(info)) {
+      begin = 0;
+      width = info.output_width;
+    }
     if (width < info.output_width) jpeg_crop_scanline(&info, &begin, &width);
   });
   if (!started) refuse(picture_, *jpeg_);
