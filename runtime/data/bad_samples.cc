@@ -20,6 +20,23 @@ void BadSamples::found(std::int64_t index, const DataError& error) {
   }
 }
 
+std::int64_t BadSamples::next(std::int64_t index) const noexcept {
+  const auto is_held_out = [this](std::int64_t at) {
+    return !held_out_.empty() && held_out_[static_cast<std::size_t>(at)];
+  };
+  std::int64_t at = index;
+  do {
+    at = (at + 1) % size_;
+  } while (is_held_out(at) != is_held_out(index));
+  return at;
+}
+
+void BadSamples::all_bad(const DataError& error) {
+  throw DataError(error.path(), error.offset_bytes(),
+                  "a sample that can be read, to replace those of its split that cannot",
+                  fmt::format("none; of the last one tried: {}", error.what()));
+}
+
 std::int64_t BadSamples::count() const {
   const std::lock_guard lock(mutex_);
   return static_cast<std::int64_t>(indices_.size());

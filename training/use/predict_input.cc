@@ -89,7 +89,9 @@ class OnlyImages final : public Source {
 }
 
 std::vector<FieldFile> parse(const std::string& text, const SavedRun& run) {
-  if (text.find('=') == std::string::npos) return {{input_field(*run.task, run.fields), text}};
+  std::error_code ignored;
+  if (text.find('=') == std::string::npos || fs::exists(text, ignored))
+    return {{input_field(*run.task, run.fields), text}};
   std::vector<FieldFile> files;
   SourceSpec spec("--input", text);
   for (const auto& [name, path] : spec.take_rest()) {

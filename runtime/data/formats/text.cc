@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <set>
 
 namespace dtrain {
 namespace {
@@ -78,6 +79,17 @@ std::string to_utf8(std::string_view text) {
     converted += static_cast<char>(byte < 0x80 ? byte : 0x80U | (byte & 0x3fU));
   }
   return converted;
+}
+
+std::vector<std::string> distinct_utf8(std::vector<std::string> names) {
+  const std::set<std::string> given(names.begin(), names.end());
+  std::set<std::string> changed;
+  for (std::string& name : names) {
+    if (valid_utf8(name) == name.size()) continue;
+    name = to_utf8(name);
+    while (given.contains(name) || !changed.insert(name).second) name += '?';
+  }
+  return names;
 }
 
 }  // namespace dtrain

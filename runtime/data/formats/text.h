@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace dtrain {
 
@@ -13,6 +14,10 @@ std::string printable(std::string_view text, bool lines = false);
 
 /// `text` where it is UTF-8, else each of its bytes as the ISO 8859-1 character it is, in UTF-8.
 std::string to_utf8(std::string_view text);
+
+/// Each of `names`, which differ, as to_utf8() has it; where that is another one's name, '?' follows until it
+/// is none.
+std::vector<std::string> distinct_utf8(std::vector<std::string> names);
 
 /// Bytes at the front of `text` that are UTF-8 (RFC 3629): all of them, or the offset of the first one that
 /// is not.

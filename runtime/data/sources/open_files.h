@@ -83,7 +83,8 @@ struct PicturesToPredict {
 
 /// The picture or folder of pictures `path`, or the shards of a pattern that ends in .tar, prepared as
 /// `dataset` ("folder:…" or "shards:…") prepares its own for evaluation; where that has clips, the clip or
-/// folder of clips. Throws UsageError for another dataset, and as open_picture_list() and open_shards().
+/// folder of clips; where it has masks beside its pictures, without those in the folder. Throws UsageError
+/// for another dataset, and as open_picture_list() and open_shards().
 PicturesToPredict open_pictures_to_predict(const std::string& path, std::string_view dataset);
 
 /// Opens what stands behind "shards:": PATTERN[,size=N][,resize=N][,label=cls|json.NAME][,classes=N]

@@ -7,6 +7,8 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/options.h"
+#include "runtime/data/fingerprint.h"
+#include "runtime/data/formats/text.h"
 #include "runtime/data/images/clips/clip_source.h"
 #include "runtime/data/images/files/growing_source.h"
 #include "runtime/data/images/files/picture_source.h"
@@ -82,10 +84,16 @@ void check_classes(const SourceSpec& spec, const SampleFiles& train, const Sampl
   const auto& expected = train.classes;
   const auto& found = test.classes;
   if (expected == found) return;
-  const auto at = std::ranges::mismatch(expected, found);
-  spec.refuse(fmt::format("the same classes in both folders ({} of them, {})", expected.size(),
-                          at.in1 == expected.end() ? "no more" : fmt::format("among them {}", *at.in1)),
-              at.in2 == found.end() ? fmt::format("{} of them", found.size()) : *at.in2);
+  const auto first_without = [](const auto& names, const auto& others) {
+    return std::ranges::find_if(
+        names, [&](const std::string& name) { return std::ranges::find(others, name) == others.end(); });
+  };
+  const auto missing = first_without(expected, found), extra = first_without(found, expected);
+  std::vector<std::string> differ;
+  if (missing != expected.end()) differ.push_back(fmt::format("without {}", printable(*missing)));
+  if (extra != found.end()) differ.push_back(fmt::format("with {}", printable(*extra)));
+  spec.refuse(fmt::format("the same classes for testing as for training ({} of them)", expected.size()),
+              fmt::format("{} of them in {}, {}", found.size(), test.place, fmt::join(differ, " and ")));
 }
 
 /// Both splits of one set of files, or of one each.
@@ -104,6 +112,9 @@ class PictureSplits {
     for (std::int64_t i = 0; hold_out.stratify && files.label && i < files.size; ++i)
       labels.push_back(files.label(i));
     SplitIndices indices = split_indices(files.size, hold_out, labels);
+    std::vector<bool> held_out(static_cast<std::size_t>(files.size));
+    for (const std::int64_t index : indices.test) held_out[static_cast<std::size_t>(index)] = true;
+    bad->keep_apart(std::move(held_out));
     return {std::make_shared<SubsetSource>(train->name(), train, std::move(indices.train)),
             std::make_shared<SubsetSource>(test->name(), test, std::move(indices.test))};
   }
@@ -284,9 +295,12 @@ PicturesToPredict open_pictures_to_predict(const std::string& path, std::string_
     return result;
   }
   const PictureOptions options = take_class_options(spec);
+  const auto masks = take_masks(spec);
+  const bool beside = masks && masks->names.directory.empty();
   // Shards are read without labels and masks: what is to be named need not have them.
-  const auto files = path.ends_with(".tar") ? open_picture_shards(expand_shards(path), {.unlabelled = true})
-                                            : open_picture_list(path);
+  const auto files = path.ends_with(".tar")
+                         ? open_picture_shards(expand_shards(path), {.unlabelled = true})
+                         : open_picture_list(path, Listed::pictures, beside ? masks->names.ending : "");
   for (std::int64_t i = 0; i < files->size(); ++i) result.places.push_back(files->place(i));
   result.source = std::make_shared<const PictureSource>(path, files, options, none_bad(files->size()));
   return result;
@@ -366,7 +380,10 @@ Splits open_shards(std::string_view text, const std::filesystem::path& folder,
     files = open(spec.file(), index);
     others = open(*request.test, test_index);
   }
-  return splits.of(files, others);
+  Splits both = splits.of(files, others);
+  if (!difference(names_of_values(both.train->fields()), names_of_values(both.test->fields())).empty())
+    check_classes(spec, files, others);
+  return both;
 }
 
 }  // namespace dtrain

@@ -10,6 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/data/formats/tar_writer.h"
 #include "runtime/data/images/masks/masked_source.h"
+#include "runtime/data/sources/open_files.h"
 #include "runtime/data/sources/open_source.h"
 #include "tests/support/message_of.h"
 #include "tests/support/sample.h"
@@ -137,6 +138,40 @@ TEST_F(Masks, IgnoredPixelsHaveNoClass) {
   const auto mask = test::Sample(*source, 0).values<std::int64_t>("mask");
   EXPECT_EQ(*std::ranges::min_element(mask), -1);
   EXPECT_EQ(*std::ranges::max_element(mask), 19);
+  const auto without = [&](const std::string& ignored) {
+    const std::string settings = "folder:all,mask=seg.png,classes=21,size=45,resize=45,split=0.5,ignore=";
+    return test::Sample(*open(settings + ignored).train, 0).values<std::int64_t>("mask");
+  };
+  auto expected = without("255");
+  ASSERT_NE(std::ranges::count(expected, 0), 0);
+  std::ranges::replace(expected, 0, -1);
+  EXPECT_EQ(without("0"), expected) << "a number below classes= too";
+}
+
+TEST_F(Masks, BesidePicturesToPredictAreLeftOut) {
+  add_pair("new", "new", "a", "seg.png");
+  add_pair("new", "new", "deep/b", "seg.png");
+  add("new/c.png", recorded("made/0-RGB.png"));
+  const auto names = [&](const std::string& dataset, const std::string& input) {
+    std::vector<std::string> places = open_pictures_to_predict((folder_ / input).string(), dataset).places;
+    for (std::string& place : places) place.erase(0, folder_.path().string().size() + 1);
+    return places;
+  };
+  const auto three = ::testing::ElementsAre("new/a.png", "new/c.png", "new/deep/b.png");
+  EXPECT_THAT(names("folder:all,mask=seg.png,classes=21", "new"), three);
+  EXPECT_THAT(names("shards:s.tar,mask=seg.png,classes=21", "new///"), three);
+  EXPECT_THAT(names("folder:all,masks=labels,classes=21", "new"), ::testing::SizeIs(5));
+  EXPECT_THAT(names("folder:all,mask=seg.png,classes=21", "new/a.seg.png"), ::testing::SizeIs(1));
+}
+
+TEST_F(Masks, SlashesBehindFoldersChangeNothing) {
+  add_pair("pictures", "labels", "deep/b", "png");
+  add_pair("pictures", "labels", "a", "png");
+  const auto of = [&](const std::string& dataset) {
+    const auto source = open(dataset + ",classes=21,size=16,split=0.5").train;
+    return std::pair(source->file_of(0), test::Sample(*source, 0).values<std::int64_t>("mask"));
+  };
+  EXPECT_EQ(of("folder:pictures///,masks=labels//"), of("folder:pictures,masks=labels"));
 }
 
 TEST_F(Masks, ArraysMayHaveThem) {

@@ -11,6 +11,7 @@
 #include "runtime/data/images/files/picture_files.h"
 #include "tests/support/message_of.h"
 #include "tests/support/temp_dir.h"
+#include "tests/unit/data/first_index.h"
 #include "tests/unit/data/tar_archive.h"
 
 namespace dtrain {
@@ -143,15 +144,16 @@ TEST_F(Shards, TheIndexIsKeptUntilAShardChanges) {
   age(path);
   EXPECT_THAT(samples({path}, {}, place), ElementsAre("one/0"));
   EXPECT_EQ(std::distance(fs::directory_iterator(place.directory), {}), 1);
-  // Other bytes with the same stamp show that the kept one is used.
+  const test::FirstIndex first(place.directory, folder_ / "first");
+  EXPECT_THAT(samples({path}, {}, place), ElementsAre("one/0"));
+  EXPECT_TRUE(first.is_there()) << "it was not used";
+  // Other bytes with the same time, as rsync -t leaves them.
   const auto time = fs::last_write_time(path);
   write("a.tar", Tar().add("1.cls", "5").add("1.jpg", "two").whole());
   fs::last_write_time(path, time);
-  EXPECT_THAT(samples({path}, {}, place), ElementsAre("two/0"));
-  fs::last_write_time(path, time + std::chrono::seconds(1));
   EXPECT_THAT(samples({path}, {}, place), ElementsAre("two/5"));
+  EXPECT_FALSE(first.is_there());
   // A damaged one is made anew.
-  fs::last_write_time(path, time);
   for (const auto& entry : fs::directory_iterator(place.directory))
     fs::resize_file(entry.path(), fs::file_size(entry.path()) - 1);
   EXPECT_THAT(samples({path}, {}, place), ElementsAre("two/5"));
@@ -175,11 +177,14 @@ TEST_F(Shards, AFoldersListIsKeptUntilAFolderChanges) {
     EXPECT_EQ(files->read(1, memory).path, (root / "a/deep/1.png").string());
     EXPECT_EQ(std::distance(fs::directory_iterator(place.directory), {}), 1);
   }
+  const test::FirstIndex first(place.directory, folder_ / "first");
+  EXPECT_EQ(open_picture_folder(root.string(), place)->size(), 2);
+  EXPECT_EQ(open_picture_folder(root.string() + "//", place)->size(), 2);
+  EXPECT_TRUE(first.is_there()) << "it was not used";
   const auto time = fs::last_write_time(root / "a/deep");
   test::write_file(root / "a/deep/0.png", "new");
+  fs::last_write_time(root / "a/deep", time);  // as rsync -t sets it
   EXPECT_EQ(open_picture_folder(root.string(), place)->size(), 3);
-  fs::last_write_time(root / "a/deep", time);  // as if nothing had changed: the kept list is still the first
-  EXPECT_EQ(open_picture_folder(root.string(), place)->size(), 2);
 }
 
 TEST(ShardNames, AreExpanded) {

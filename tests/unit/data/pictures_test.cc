@@ -86,6 +86,16 @@ TEST_F(Pictures, AreListedAsImageFolderListsThem) {
                                   "b/x/1.png", "b/x y/1.PNG", "\u00e9/a.png"));
 }
 
+TEST_F(Pictures, ClassesHaveDistinctNamesInUtf8) {
+  const char* const names[] = {"a\xe9/1.png", "a\xc3\xa9/1.png", "b\xff/1.png"};  // as ISO 8859-1 wrote them
+  for (const char* const name : names) add(name, picture());
+  const auto files = open_picture_folder(folder_.path().string());
+  EXPECT_THAT(files->classes(), ElementsAre("a\u00e9", "a\u00e9?", "b\u00ff"));
+  std::vector<std::uint8_t> memory;
+  for (std::int64_t i = 0; i < files->size(); ++i)
+    EXPECT_EQ(files->label(i), i) << files->read(i, memory).path;
+}
+
 TEST_F(Pictures, AreSplitTransformedAndLabelled) {
   add_ten();
   const Splits splits =
@@ -163,6 +173,38 @@ TEST_F(Pictures, ABadOneEndsTheRunOrIsSkipped) {
     }
   }
   EXPECT_THAT(reports.messages, ElementsAre(AllOf(HasSubstr("sample 1 is skipped"), HasSubstr("cat/2.png"))));
+}
+
+TEST_F(Pictures, ABadOneIsReplacedByOneOfItsSplit) {
+  add_ten();
+  const OpenSourceOptions how{.data_dir = "", .on_bad_sample = OnBadSample::skip};
+  const auto places = [](const Source& source) {
+    std::vector<std::int64_t> all;
+    for (std::int64_t i = 0; i < source.size(); ++i) all.push_back(source.place_of(i));
+    return all;
+  };
+  const auto held_out = places(*open(".,size=8,split=0.9", how).test);
+  ASSERT_EQ(held_out.size(), 1U);
+  const auto files = open_picture_folder(folder_.path().string());
+  for (const std::int64_t place : held_out)
+    add(fs::relative(files->place(place), folder_.path()).string(), "");
+  const Splits splits = open(".,size=8,split=0.9", how);
+  EXPECT_THAT(message_of([&] { test::image(*splits.test, 0); }),
+              AllOf(HasSubstr("a sample that can be read"), HasSubstr("an empty file")))
+      << "and not one that is trained on";
+
+  // The training sample before a held-out one: the next one but that.
+  const auto trained = places(*splits.train);
+  for (const std::int64_t place : held_out)
+    add(fs::relative(files->place(place), folder_.path()).string(), picture(2));
+  const auto before = std::ranges::find(trained, held_out.front() - 1);
+  ASSERT_NE(before, trained.end());
+  const std::string bad = fs::relative(files->place(*before), folder_.path()).string();
+  add(bad, "");
+  const auto train = open(".,size=8,split=0.9", how).train;
+  const std::int64_t at = before - trained.begin();
+  EXPECT_EQ(test::image(*train, at), test::image(*train, (at + 1) % train->size()));
+  EXPECT_EQ(test::label(*train, at), test::label(*train, (at + 1) % train->size()));
 }
 
 TEST_F(Pictures, MoreBadOnesThanOneInAHundredEndTheRun) {
@@ -260,11 +302,16 @@ TEST_F(Pictures, BothFoldersHaveTheSameClasses) {
   for (const char* const name :
        {"a/x/1.png", "a/y/1.png", "b/x/1.png", "b/y/1.png", "c/x/1.png", "c/z/1.png"})
     add(name, picture());
-  const Splits splits = open("a,size=8,test=b");
+  const Splits splits = open("a,size=8,test=b/");
   EXPECT_EQ(splits.train->size(), 2);
   EXPECT_EQ(splits.test->size(), 2);
-  EXPECT_THAT(message_of([&] { open("a,test=c"); }),
-              AllOf(HasSubstr("the same classes"), HasSubstr("among them y"), HasSubstr("\"z\"")));
+  EXPECT_THAT(
+      message_of([&] { open("a,test=c"); }),
+      AllOf(HasSubstr("the same classes"), HasSubstr("2 of them in"), HasSubstr("without y and with z")));
+  add("c/w/1.png", picture());
+  add("c/y/1.png", picture());
+  EXPECT_THAT(message_of([&] { open("a,test=c"); }), HasSubstr("/c, with w"));
+  EXPECT_THAT(message_of([&] { open("c,test=a"); }), HasSubstr("/a, without w"));
 }
 
 TEST(AugmentedData, MustBePictures) {

@@ -76,7 +76,7 @@ void ClipSource::read_clip(std::int64_t index, const View& clip, KeyedGenerator&
 }
 
 void ClipSource::read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const {
-  bad_->read_good(index, size(), generator, [&](std::int64_t at, KeyedGenerator& own) {
+  bad_->read_good(index, generator, [&](std::int64_t at, KeyedGenerator& own) {
     read_clip(at, outputs[0], own);
     *outputs[1].as<std::int64_t>() = files_->label(at);
   });

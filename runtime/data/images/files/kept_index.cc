@@ -19,18 +19,22 @@
 namespace dtrain {
 namespace {
 
-constexpr std::string_view kMagic = "dtrain index of pictures 1\n";
+constexpr std::string_view kMagic = "dtrain index of pictures 2\n";
 constexpr std::int64_t kTooYoungNs = 2'000'000'000;
 
 std::int64_t crc_of(std::string_view bytes) {
   return static_cast<std::int64_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
+std::int64_t ns_of(const timespec& time) {
+  return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
 std::optional<FileStamp> try_stamp(const std::string& path) noexcept {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return std::nullopt;
   return FileStamp{path, S_ISDIR(status.st_mode) ? 0 : static_cast<std::int64_t>(status.st_size),
-                   static_cast<std::int64_t>(status.st_mtim.tv_sec) * 1'000'000'000 + status.st_mtim.tv_nsec};
+                   ns_of(status.st_mtim), ns_of(status.st_ctim)};
 }
 
 }  // namespace
@@ -92,7 +96,7 @@ std::optional<std::string> KeptIndex::find() const try {
   if (reader.text() != subject_) return std::nullopt;
   const std::int64_t stamps = reader.number();
   for (std::int64_t i = 0; i < stamps; ++i) {
-    FileStamp stamp{std::string(reader.text()), reader.number(), reader.number()};
+    FileStamp stamp{std::string(reader.text()), reader.number(), reader.number(), reader.number()};
     if (try_stamp(stamp.path) != stamp) return std::nullopt;
   }
   std::string content(reader.text());
@@ -115,6 +119,7 @@ void KeptIndex::keep(std::span<const FileStamp> stamps, std::string_view content
     writer.add(std::string_view(stamp.path));
     writer.add(stamp.bytes);
     writer.add(stamp.mtime_ns);
+    writer.add(stamp.ctime_ns);
   }
   writer.add(content);
   IndexWriter crc;

@@ -19,7 +19,8 @@ namespace dtrain {
 struct FileStamp {
   std::string path;
   std::int64_t bytes = 0;     ///< of a file; 0 of a folder
-  std::int64_t mtime_ns = 0;  ///< since the epoch
+  std::int64_t mtime_ns = 0;  ///< since the epoch; rsync -t and cp -p set it
+  std::int64_t ctime_ns = 0;  ///< of the last change of any kind, which nobody can set
   bool operator==(const FileStamp&) const = default;
 };
 

@@ -14,7 +14,9 @@ namespace fs = std::filesystem;
 class MaskedFolder final : public MaskedPictures {
  public:
   MaskedFolder(std::string directory, const MaskNames& names)
-      : directory_(std::move(directory)), names_(names), all_(open_picture_list(directory_)) {
+      : directory_(without_last_slashes(std::move(directory))),
+        names_{names.ending, without_last_slashes(names.directory)},
+        all_(open_picture_list(directory_)) {
     if (!fs::is_directory(directory_))
       throw DataError(directory_, -1, "a folder of pictures with masks", "a file");
     for (std::int64_t i = 0; i < all_->size(); ++i) {
@@ -46,9 +48,9 @@ class MaskedFolder final : public MaskedPictures {
  private:
   std::int64_t at(std::int64_t index) const noexcept { return indices_[static_cast<std::size_t>(index)]; }
   std::string mask_of(const std::string& picture) const {
-    const std::string plain = fs::path(picture).replace_extension().string() + "." + names_.ending;
-    if (names_.directory.empty()) return plain;
-    return names_.directory + plain.substr(directory_.size());
+    std::string beside = mask_beside(picture, names_.ending);
+    if (names_.directory.empty()) return beside;
+    return names_.directory + beside.substr(directory_.size());
   }
 
   std::string directory_;

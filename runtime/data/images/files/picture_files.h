@@ -18,7 +18,7 @@ class PictureFiles {
   virtual ~PictureFiles() = default;
 
   virtual std::int64_t size() const noexcept = 0;
-  /// The classes' names, in the order of their numbers; if they have no names, the numbers.
+  /// The classes' names, in the order of their numbers, UTF-8; if they have no names, the numbers.
   virtual const std::vector<std::string>& classes() const noexcept = 0;
   virtual std::int64_t label(std::int64_t index) const noexcept = 0;
   /// Where picture `index` is, for people: its file, or its shard and its name in there, "s.tar:cats/3.jpg",
@@ -42,18 +42,26 @@ enum class Listed {
 };
 
 /// The pictures of `directory` as torchvision.datasets.ImageFolder lists them: its folders are the classes,
-/// in the order of their names' characters; in each the files below it, at any depth, links followed, whose
-/// names end as pictures' do, by folder and name. The list is kept, and used as long as no folder has
-/// changed. Throws DataError where there is no class or one without a picture, SystemError for what cannot be
-/// listed.
+/// in the order of their names' characters (distinct_utf8() names them); in each the files below it, at any
+/// depth, links followed, whose names end as pictures' do, by folder and name. The list is kept, and used as
+/// long as no folder has changed. Throws DataError where there is no class or one without a picture,
+/// SystemError for what cannot be listed.
 std::shared_ptr<const PictureFiles> open_picture_folder(const std::string& directory,
                                                         const IndexPlace& index = {},
                                                         Listed listed = Listed::pictures);
 
 /// Pictures of no class: the file `path`, or all below the folder of that name whose names end as pictures'
-/// do, by folder and name. Throws DataError where there is none, SystemError for what cannot be listed.
+/// do, by folder and name. With `mask_ending`, "seg.png", those are left out that are the mask of another
+/// one, "a.seg.png" of "a.jpg". Throws DataError where there is none, SystemError for what cannot be listed.
 std::shared_ptr<const PictureFiles> open_picture_list(const std::string& path,
-                                                      Listed listed = Listed::pictures);
+                                                      Listed listed = Listed::pictures,
+                                                      const std::string& mask_ending = {});
+
+/// `path` without slashes at its end.
+std::string without_last_slashes(std::string path);
+
+/// The mask beside `picture`: "d/a.seg.png" for "d/a.jpg".
+std::string mask_beside(const std::string& picture, const std::string& ending);
 
 /// Reads the file `path` as PictureFiles::read().
 EncodedPicture read_picture_file(std::string path, std::vector<std::uint8_t>& memory);

@@ -8,9 +8,11 @@
 #include <array>
 #include <cctype>
 #include <filesystem>
+#include <set>
 
 #include "runtime/base/error.h"
 #include "runtime/base/fd.h"
+#include "runtime/data/formats/text.h"
 #include "runtime/data/images/files/kept_index.h"
 #include "runtime/data/images/files/picture_files.h"
 
@@ -139,6 +141,7 @@ void PictureFolder::list_all() {
   if (classes_.empty())
     throw DataError(directory_, -1, "a folder for each class, with pictures in it", "no folder");
   for (std::size_t i = 0; i < classes_.size(); ++i) add_class(static_cast<std::int32_t>(i));
+  classes_ = distinct_utf8(std::move(classes_));
 }
 
 std::string PictureFolder::content() const {
@@ -185,7 +188,7 @@ void PictureFolder::add_class(std::int32_t number) {
 /// Pictures without classes.
 class PictureList final : public PictureFiles {
  public:
-  PictureList(const std::string& path, Listed listed) {
+  PictureList(const std::string& path, Listed listed, const std::string& mask_ending) {
     std::error_code ignored;
     if (!fs::is_directory(path, ignored)) {
       paths_.push_back(path);
@@ -198,6 +201,7 @@ class PictureList final : public PictureFiles {
     for (const Found& folder : found) {
       for (const std::string& file : folder.files) paths_.push_back(path + folder.path + "/" + file);
     }
+    if (!mask_ending.empty()) leave_masks_out(mask_ending);
     if (paths_.empty())
       throw DataError(path, -1, "pictures (.jpg, .jpeg, .png, .webp) in the folder", "none");
   }
@@ -210,6 +214,14 @@ class PictureList final : public PictureFiles {
   }
 
  private:
+  void leave_masks_out(const std::string& ending) {
+    std::set<std::string> masks;
+    for (const std::string& path : paths_) {
+      if (std::string mask = mask_beside(path, ending); mask != path) masks.insert(std::move(mask));
+    }
+    std::erase_if(paths_, [&](const std::string& path) { return masks.contains(path); });
+  }
+
   std::vector<std::string> paths_, classes_;
 };
 
@@ -234,11 +246,21 @@ EncodedPicture read_picture_file(std::string name, std::vector<std::uint8_t>& me
 
 std::shared_ptr<const PictureFiles> open_picture_folder(const std::string& directory, const IndexPlace& index,
                                                         Listed listed) {
-  return std::make_shared<const PictureFolder>(directory, index, listed);
+  return std::make_shared<const PictureFolder>(without_last_slashes(directory), index, listed);
 }
 
-std::shared_ptr<const PictureFiles> open_picture_list(const std::string& path, Listed listed) {
-  return std::make_shared<const PictureList>(path, listed);
+std::shared_ptr<const PictureFiles> open_picture_list(const std::string& path, Listed listed,
+                                                      const std::string& mask_ending) {
+  return std::make_shared<const PictureList>(without_last_slashes(path), listed, mask_ending);
+}
+
+std::string without_last_slashes(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+std::string mask_beside(const std::string& picture, const std::string& ending) {
+  return fs::path(picture).replace_extension().string() + "." + ending;
 }
 
 }  // namespace dtrain

@@ -29,7 +29,7 @@ std::unique_ptr<PictureDecoder> PictureSource::open(std::int64_t index) const {
 }
 
 void PictureSource::read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const {
-  bad_->read_good(index, size(), generator, [&](std::int64_t at, KeyedGenerator& own) {
+  bad_->read_good(index, generator, [&](std::int64_t at, KeyedGenerator& own) {
     const auto decode = [&] { return open(at); };
     const auto picture = cache_ != nullptr ? cache_->open(files_.get(), at, decode) : decode();
     transform_(*picture, own, outputs[0]);

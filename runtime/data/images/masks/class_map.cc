@@ -47,7 +47,7 @@ void write_classes(const ClassMap& map, const ClassNumbers& numbers, const SeenR
     if (mirrored) out += static_cast<std::int64_t>(columns.size() - 1) * mask.strides[1];
     for (std::size_t x = 0; x < columns.size(); ++x, out += step) {
       const std::uint16_t value = from[columns[x]];
-      *out = value < numbers.classes ? value : -1;
+      *out = value < numbers.classes && value != numbers.ignored ? value : -1;
     }
   }
 }

@@ -11,7 +11,7 @@ namespace dtrain {
 /// What the values of a class map mean.
 struct ClassNumbers {
   std::int64_t classes = 0;    ///< 0 to classes - 1
-  std::int64_t ignored = 255;  ///< the number of pixels without a class, which becomes -1
+  std::int64_t ignored = 255;  ///< the number of pixels without a class, which becomes -1; wins over a class
 };
 
 /// Throws DataError naming `picture` and the first pixel that is neither a class nor ignored.

@@ -42,7 +42,7 @@ MaskedSource::MaskedSource(std::string name, std::shared_ptr<const MaskedPicture
 
 void MaskedSource::read(std::int64_t index, std::span<const View> outputs, KeyedGenerator& generator) const {
   thread_local std::vector<std::uint8_t> memory, mask_memory;
-  bad_->read_good(index, size(), generator, [&](std::int64_t at, KeyedGenerator& own) {
+  bad_->read_good(index, generator, [&](std::int64_t at, KeyedGenerator& own) {
     const auto picture = open_picture(files_->read(at, memory));
     const EncodedPicture encoded = files_->read_mask(at, mask_memory);
     const ClassMap map = decode_class_map(encoded);
