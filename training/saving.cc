@@ -1,7 +1,6 @@
 #include "training/saving.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "parallel/layout/saved_tensors.h"
 #include "runtime/base/error.h"
@@ -49,9 +48,8 @@ void restore(const Checkpoint& checkpoint, Module& network, Optimizer& optimizer
 void save_weights(const Module& network, const fs::path& path) {
   const RankState parts = on_host({whole(network.state_dict()), {}});
   fs::path beside = path;
-  beside += ".tmp" + std::to_string(::getpid());
+  beside += ".tmp" + unique_suffix();
   std::error_code error;
-  fs::remove(beside, error);  // of an earlier process with our number
   try {
     write_safetensors(beside, views_of(parts.model));
     fs::rename(beside, path, error);

@@ -28,7 +28,7 @@ void check_free(const fs::path& path, bool overwrite) {
   if (!overwrite && fs::exists(path)) refuse_existing(path);
 }
 
-fs::path draft_of(const fs::path& path) { return fmt::format("{}.draft-{}", path.string(), ::getpid()); }
+fs::path draft_of(const fs::path& path) { return path.string() + ".draft-" + unique_suffix(); }
 
 void put_in_place(const fs::path& draft, const fs::path& path, bool overwrite) {
   if (overwrite) {

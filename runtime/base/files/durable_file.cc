@@ -2,6 +2,7 @@
 #include "runtime/base/files/durable_file.h"
 
 #include <fcntl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -9,6 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cinttypes>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -22,9 +25,9 @@ namespace fs = std::filesystem;
 // Linux moves at most this much in one write(2).
 constexpr std::size_t kMostInOneWrite = 0x7ffff000;
 
-UniqueFd create_file(const fs::path& path, int flags) {
+UniqueFd create_file(const fs::path& path) {
   return UniqueFd(static_cast<int>(check(
-      Sys{::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666)}, "create " + path.string())));
+      Sys{::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)}, "create " + path.string())));
 }
 
 // Removes a file on the way out unless it was renamed into place.
@@ -45,7 +48,7 @@ class TemporaryFile {
 
 fs::path temporary_name(const fs::path& path) {
   std::string name(".");
-  name.append(path.filename().string()).append(".tmp").append(std::to_string(::getpid()));
+  name.append(path.filename().string()).append(".tmp").append(unique_suffix());
   return path.parent_path() / name;
 }
 
@@ -133,9 +136,17 @@ void make_directories(const fs::path& directory) {
   for (const fs::path& created : missing) sync_directory(created.parent_path());
 }
 
+std::string unique_suffix() {
+  std::uint64_t number = 0;
+  check(Sys{::getrandom(&number, sizeof number, 0)}, "getrandom");
+  std::array<char, 17> text;
+  std::snprintf(text.data(), text.size(), "%016" PRIx64, number);
+  return text.data();
+}
+
 void replace_file(const fs::path& path, std::string_view content) {
   TemporaryFile temporary(temporary_name(path));
-  const UniqueFd fd = create_file(temporary.path(), O_TRUNC);
+  const UniqueFd fd = create_file(temporary.path());
   write_all(fd.get(), content, temporary.path());
   sync_file(fd.get(), temporary.path());
   check(Sys{::rename(temporary.path().c_str(), path.c_str())},
@@ -146,8 +157,8 @@ void replace_file(const fs::path& path, std::string_view content) {
 
 void check_writable(const fs::path& directory, std::uint64_t bytes_needed) {
   make_directories(directory);
-  const TemporaryFile probe(directory / (".probe.tmp" + std::to_string(::getpid())));
-  const UniqueFd fd = create_file(probe.path(), O_TRUNC);
+  const TemporaryFile probe(directory / (".probe.tmp" + unique_suffix()));
+  const UniqueFd fd = create_file(probe.path());
   write_all(fd.get(), std::string_view("dtrain\n"), probe.path());
   sync_file(fd.get(), probe.path());
 

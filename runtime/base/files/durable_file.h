@@ -42,6 +42,10 @@ void sync_directory(const std::filesystem::path& directory);
 /// when something that is not a directory is in the way, SystemError otherwise.
 void make_directories(const std::filesystem::path& directory);
 
+/// 16 hexadecimal digits that no other thread, process or host draws: for names of temporary files, also in
+/// folders that hosts share. Throws SystemError.
+std::string unique_suffix();
+
 /// Replaces `path` with a file holding `content`: temporary file beside it, fsync, rename, fsync of the
 /// folder. At every moment `path` is the old file or the new one, whole. Throws SystemError; the old file is
 /// then intact.

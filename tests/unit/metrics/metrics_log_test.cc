@@ -6,10 +6,13 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <limits>
+#include <thread>
 
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
@@ -239,6 +242,25 @@ TEST(RunDirectory, DefaultNamesAreFree) {
   EXPECT_EQ(RunDirectory::default_path("lenet", now), "runs/20260131-142501-lenet");
   fs::create_directories(folder / "20260131-142501-lenet");
   EXPECT_EQ(RunDirectory::default_path("lenet", now, folder.path()), folder / "20260131-142501-lenet-2");
+}
+
+TEST(ReplaceFile, IsWholeForAnyNumberOfThreads) {
+  const TempDir folder;
+  const std::string contents[] = {std::string(1 << 16, 'a'), std::string(1 << 10, 'b'), "c"};
+  std::vector<std::thread> threads;
+  std::atomic<int> failed = 0;
+  for (const std::string& content : contents) {
+    threads.emplace_back([&] {
+      try {
+        for (int i = 0; i < 20; ++i) replace_file(folder / "a", content);
+      } catch (const Error&) {
+        ++failed;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failed, 0);
+  EXPECT_EQ(std::ranges::count(contents, test::read_file(folder / "a")), 1);
 }
 
 TEST(ReplaceFile, KeepsTheOldOneWhenItFails) {
