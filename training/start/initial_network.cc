@@ -25,10 +25,15 @@ MissingWeights missing_weights(const TrainConfig& config) {
   return config.init_partial ? MissingWeights::kept : MissingWeights::refused;
 }
 
-std::string told(const TrainConfig& config, const std::vector<std::string>& kept) {
-  if (kept.empty()) return "";
-  return fmt::format("--init-partial: not in {}, so they keep their initial values: {}", config.init_from,
-                     some_of(kept));
+std::string told(const TrainConfig& config, const LeftOut& left) {
+  std::string text;
+  if (!left.kept.empty())
+    text =
+        fmt::format("not in {}, so they keep their initial values: {}", config.init_from, some_of(left.kept));
+  if (!left.unused.empty())
+    text += fmt::format("{}in {}, but not in the network, so they are not used: {}", text.empty() ? "" : "; ",
+                        config.init_from, some_of(left.unused));
+  return text.empty() ? "" : "--init-partial: " + text;
 }
 
 /// --init, before anything is loaded. What it did, for people.

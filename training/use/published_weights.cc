@@ -89,7 +89,7 @@ class Loading {
                     partial ? "nothing of them fits" : "use the model that config.json describes");
   }
 
-  std::vector<std::string> copy() const {
+  LeftOut copy() const {
     const NoGrad no_grad;
     const auto host = make_device("cpu");
     for (const PublishedTensor& tensor : format_.tensors) {
@@ -100,7 +100,7 @@ class Loading {
       const Tensor own = slice == slices_.end() ? whole : slice_of(whole, slice->second);
       target.copy_from(own.contiguous().to(target.dtype()).to(target.shared_device()));
     }
-    return {kept_.begin(), kept_.end()};
+    return {{kept_.begin(), kept_.end()}, mismatch_.unexpected};
   }
 
  private:
@@ -209,9 +209,8 @@ Tensor PublishedWeights::read(const std::string& name, const std::shared_ptr<Dev
   return tensor;
 }
 
-std::vector<std::string> load_published(Module& network, const PublishedWeights& weights,
-                                        const PublishedFormat& format, std::string_view network_name,
-                                        MissingWeights missing) {
+LeftOut load_published(Module& network, const PublishedWeights& weights, const PublishedFormat& format,
+                       std::string_view network_name, MissingWeights missing) {
   const Loading loading(network, weights, format);
   loading.check(network_name, missing);
   return loading.copy();

@@ -41,10 +41,9 @@ class PublishedWeights {
 
 /// Copies `weights` into `network`, or into a rank's slices of it, whose tensors `format` describes. Throws
 /// DataError that names the folder and, of what does not fit, names, expected and found; nothing is changed
-/// then. Returns the names of the network's tensors that were kept.
-std::vector<std::string> load_published(Module& network, const PublishedWeights& weights,
-                                        const PublishedFormat& format, std::string_view network_name,
-                                        MissingWeights missing = MissingWeights::refused);
+/// then. Returns what was left out, of MissingWeights::kept.
+LeftOut load_published(Module& network, const PublishedWeights& weights, const PublishedFormat& format,
+                       std::string_view network_name, MissingWeights missing = MissingWeights::refused);
 
 /// Of a tensor of the network as it is published: part `part`, contiguous, in `dtype`. `ours` is whole, on a
 /// CPU.

@@ -14,7 +14,14 @@ namespace dtrain {
 /// What of a network the weights need not have.
 enum class MissingWeights {
   refused,  ///< all must be there, and nothing else
-  kept,     ///< what is missing or has another shape keeps its values: another head
+  kept,  ///< what is missing or has another shape keeps its values, and what is unexpected is left: another
+         ///< head
+};
+
+/// What a loading with MissingWeights::kept left as it was.
+struct LeftOut {
+  std::vector<std::string> kept;    ///< the network's tensors that keep their values
+  std::vector<std::string> unused;  ///< the file's that the network does not have
 };
 
 /// Names are those of the file.

@@ -32,16 +32,14 @@ class Comparison {
   }
 
   void check(std::string_view network, MissingWeights missing) const {
-    WeightMismatch refused = mismatch_;
-    if (missing == MissingWeights::kept && kept_.size() < state_.size()) {
-      refused.other.clear();
-      refused.missing.clear();
-    }
-    refused.check(weights_.path, network, state_.size(),
-                  "use a checkpoint of the same network, or give other names with dtrain convert --names");
+    if (missing == MissingWeights::kept && kept_.size() < state_.size()) return;
+    mismatch_.check(weights_.path, network, state_.size(),
+                    "use a checkpoint of the same network, or give other names with dtrain convert --names");
   }
   /// Those of the network that the weights do not have as it needs them.
   const std::vector<std::string>& kept() const noexcept { return kept_; }
+  /// Those of the weights that the network does not have.
+  const std::vector<std::string>& unused() const noexcept { return mismatch_.unexpected; }
 
  private:
   void compare(const std::string& name, const Tensor& tensor) {
@@ -118,8 +116,8 @@ SavedWeights open_weights(const fs::path& path, std::string_view option, Log& lo
   return weights_of(std::move(*newest));
 }
 
-std::vector<std::string> load_weights(Module& network, const SavedWeights& weights,
-                                      std::string_view network_name, MissingWeights missing) {
+LeftOut load_weights(Module& network, const SavedWeights& weights, std::string_view network_name,
+                     MissingWeights missing) {
   const NamedTensors state = network.state_dict();
   const auto slices = slices_of(network);
   const Comparison comparison(state, weights, slices);
@@ -140,7 +138,7 @@ std::vector<std::string> load_weights(Module& network, const SavedWeights& weigh
     Tensor own = target;
     own.copy_from(read.to(target.dtype()).to(target.shared_device()));
   }
-  return comparison.kept();
+  return {comparison.kept(), comparison.unused()};
 }
 
 }  // namespace dtrain

@@ -43,10 +43,9 @@ SavedWeights open_weights(const std::filesystem::path& path, std::string_view op
 /// must agree. A name that shares its memory with another one (tied weights) may be missing. Throws DataError
 /// that names the file, missing and unexpected tensors, and of one that does not fit what was expected and
 /// found; nothing is changed then. `network_name` is for the message. With MissingWeights::kept tensors that
-/// are missing, or there in another shape, stay as they are, and their names are returned; some must be
-/// there.
-std::vector<std::string> load_weights(Module& network, const SavedWeights& weights,
-                                      std::string_view network_name,
-                                      MissingWeights missing = MissingWeights::refused);
+/// are missing, or there in another shape, stay as they are, and others may be there: what is returned; some
+/// must fit.
+LeftOut load_weights(Module& network, const SavedWeights& weights, std::string_view network_name,
+                     MissingWeights missing = MissingWeights::refused);
 
 }  // namespace dtrain

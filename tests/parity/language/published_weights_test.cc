@@ -21,9 +21,9 @@ class PublishedGpt2 : public testing::Test {
     Generator generator(3);
     return std::make_unique<Transformer>(shape, generator, recorded_.device());
   }
-  /// Loads a folder with these tensors; the names of what was kept.
-  std::vector<std::string> load(Transformer& network, const NamedTensors& tensors,
-                                MissingWeights missing = MissingWeights::refused) {
+  /// Loads a folder with these tensors.
+  LeftOut load(Transformer& network, const NamedTensors& tensors,
+               MissingWeights missing = MissingWeights::refused) {
     const auto folder = recorded_.publish(dir_, "f" + std::to_string(folders_++), tensors);
     TextModel model = recorded_.model();
     model.shape = network.shape();
@@ -55,7 +55,7 @@ TEST_F(PublishedGpt2, OfTheFirstReleaseHasMasksAndNoPrefix) {
     old.emplace_back(layer + std::string("attn.masked_bias"), Tensor::ones({1}, recorded_.device()));
   }
   const auto network = made(recorded_.model().shape);
-  EXPECT_THAT(load(*network, old), testing::IsEmpty());
+  EXPECT_THAT(load(*network, old).kept, testing::IsEmpty());
   expect_loaded(*network);
 }
 
@@ -90,7 +90,10 @@ TEST_F(PublishedGpt2, KeepsAnotherHeadWhereThatIsAsked) {
   ASSERT_EQ(head.first, "head.weight");
   const auto drawn = head.second.to_vector<float>();
   EXPECT_THAT(test::message_of([&] { load(*network, tensors_); }), HasSubstr("missing: lm_head.weight"));
-  EXPECT_THAT(load(*network, tensors_, MissingWeights::kept), testing::ElementsAre("head.weight"));
+  tensors_.emplace_back("transformer.h.0.adapter", Tensor::ones({3}, recorded_.device()));
+  const LeftOut left = load(*network, tensors_, MissingWeights::kept);
+  EXPECT_THAT(left.kept, testing::ElementsAre("head.weight"));
+  EXPECT_THAT(left.unused, testing::ElementsAre("transformer.h.0.adapter"));
   EXPECT_EQ(network->state_dict().back().second.to_vector<float>(), drawn);
   ASSERT_EQ(network->state_dict()[0].first, "embed.positions");
   EXPECT_EQ(network->state_dict()[0].second.to_vector<float>(),
@@ -155,10 +158,11 @@ TEST(PublishedBert, GivesAClassifierAllButItsHead) {
   model.heads = {.words = false, .next_sentence = false, .classes = 3};
   Generator generator(3);
   Bert network(model.shape, model.heads, generator, recorded.device());
-  const auto kept =
+  const LeftOut left =
       load_published(network, PublishedWeights::open(recorded.publish(dir, "bert", recorded.all("weight/"))),
                      *published_format(model), "bert", MissingWeights::kept);
-  EXPECT_THAT(kept, testing::ElementsAre("classes.bias", "classes.weight"));
+  EXPECT_THAT(left.kept, testing::ElementsAre("classes.bias", "classes.weight"));
+  EXPECT_THAT(left.unused, testing::Contains("cls.predictions.bias"));
 }
 
 TEST_F(PublishedGpt2, InPicklesAloneIsRefused) {
