@@ -1,8 +1,10 @@
 #include "training/train_main.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
@@ -98,6 +100,15 @@ void report(const std::string& program, std::string_view message) {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
+// Each peer and each shard of the data takes one, and shells allow 1,024.
+void raise_open_files() noexcept {
+  constexpr rlim_t kMost = 65'536;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kMost) return;
+  limit.rlim_cur = std::min(limit.rlim_max, kMost);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 Options resolve_training(const TrainProgram& program, const std::vector<std::string>& arguments,
@@ -148,6 +159,7 @@ ExitCode run_training(const TrainProgram& program, const std::vector<std::string
 }
 
 int run_main(const std::string& program, const std::function<ExitCode()>& body) {
+  raise_open_files();
   try {
     return static_cast<int>(body());
   } catch (const Error& error) {

@@ -61,7 +61,8 @@ int train_main(int argc, char** argv, const Task& task);
 int train_main(int argc, char** argv, TrainProgram program);
 
 /// Runs `body` for main(): errors become one line on standard error, with the rank of this worker in front,
-/// and the exit code. `program` is what a line begins with.
+/// and the exit code. `program` is what a line begins with. As many files may be open as the hard limit lets,
+/// up to 65,536: programs that this one starts have that limit, too.
 int run_main(const std::string& program, const std::function<ExitCode()>& body);
 
 }  // namespace dtrain
