@@ -6,7 +6,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <map>
 
 #include "runtime/base/error.h"
 #include "runtime/data/images/files/orientation.h"
@@ -166,14 +165,12 @@ TEST(PictureParity, EveryPartIsAsInTheWhole) {
 TEST(PictureParity, AProgressiveOneWithoutItsLastScansIsSmoothedAsInTheWhole) {
   if (is_left_out("0-420-True.jpg")) GTEST_SKIP() << "this build has no libjpeg-turbo";
   const std::string all = File("0-420-True.jpg").bytes;
-  const std::map<int, std::uint32_t> of_pillow = {{1, 0x7f4ac267}, {5, 0xc2967f30}, {9, 0xc4e0cfc3}};
-  for (const auto& [scans, crc] : of_pillow) {
+  for (const int scans : {1, 5, 9}) {  // smoothed otherwise by other versions of the library
     std::size_t end = 0;
     for (int i = 0; i <= scans; ++i) end = all.find("\xff\xda", end + 1);
     const File file("scans.jpg", all.substr(0, end) + "\xff\xd9");
     Picture memory, other;
     const PictureView whole = file.decode(memory);
-    EXPECT_EQ(crc_of(whole), crc) << scans;
     for (const Region& region : {Region{60, 44, 1, 1}, Region{20, 15, 41, 20}, Region{40, 1, 20, 43}})
       EXPECT_EQ(crc_of(file.open()->decode(region, other)), crc_of(whole.part(region))) << scans;
   }
