@@ -133,7 +133,11 @@ int launch(const ParsedCommand& line, Environment environment, std::span<char> t
   job.version = DTRAIN_VERSION;
   job.title = title;
   try {
-    if (job.placement.many()) complete_placement(job.placement, job.token, job.options, own_folder);
+    const auto say = [&console](const std::string& text) {
+      console.say(text);
+      console.flush();
+    };
+    if (job.placement.many()) complete_placement(job.placement, job.token, job.options, own_folder, say);
     const int code = job.placement.many() ? run_many(job, console) : run_job(job, console);
     events.end(code);
     if (const auto news = events.take_news()) console.complain(*news);

@@ -25,6 +25,8 @@ namespace dtrain {
 namespace {
 
 constexpr int kBacklog = 4096;
+// Between lookups: soon at first, but no burden to a name server that a thousand nodes ask.
+constexpr std::chrono::milliseconds kFirstPause{100}, kLongestPause{1000};
 
 [[noreturn]] void refuse_endpoint(std::string_view what, std::string_view text, std::string_view why) {
   throw UsageError(fmt::format("{}: expected host:port or [v6]:port, got '{}': {}", what, text, why));
@@ -96,6 +98,30 @@ std::optional<int> look_up_until(const Endpoint& endpoint, const Deadline& deadl
   }
   found = std::move(shared->found);
   return shared->code;
+}
+
+// Until there is an address, the deadline has passed, or a lookup fails with a code that `may_pass` refuses.
+std::vector<SocketAddress> look_up_again(const Endpoint& endpoint, const Deadline& deadline,
+                                         bool (*may_pass)(int code)) {
+  std::vector<SocketAddress> found;
+  if (look_up(endpoint, AI_NUMERICHOST, found) == 0 && !found.empty()) return found;
+  int times = 0;
+  const auto lost = [&](std::string_view why) {
+    const std::string asked = times > 1 ? fmt::format(", asked {} times", times) : "";
+    return PeerError(
+        fmt::format("resolve {}: {}{}; check the name, or give an address", endpoint.host, why, asked),
+        {.host = endpoint.host, .operation = "resolve", .tensor = {}});
+  };
+  for (Duration pause = kFirstPause;; pause = std::min<Duration>(2 * pause, kLongestPause)) {
+    found.clear();
+    ++times;
+    const std::optional<int> code = look_up_until(endpoint, deadline, found);
+    if (!code) throw lost("no answer before the deadline");
+    if (*code == 0 && !found.empty()) return found;
+    if (!may_pass(*code) || deadline.expired())
+      throw lost(*code == 0 ? "no IPv4 or IPv6 address" : ::gai_strerror(*code));
+    std::this_thread::sleep_for(std::min(pause, deadline.remaining()));
+  }
 }
 
 UniqueFd bind_and_listen(const SocketAddress& address) {
@@ -230,21 +256,11 @@ bool SocketAddress::is_any() const noexcept {
 }
 
 std::vector<SocketAddress> resolve(const Endpoint& endpoint, const Deadline& deadline) {
-  std::vector<SocketAddress> found;
-  if (look_up(endpoint, AI_NUMERICHOST, found) == 0 && !found.empty()) return found;
-  const auto lost = [&](std::string_view why) {
-    return PeerError(fmt::format("resolve {}: {}; check the name, or give an address", endpoint.host, why),
-                     {.host = endpoint.host, .operation = "resolve", .tensor = {}});
-  };
-  while (true) {
-    found.clear();
-    const std::optional<int> code = look_up_until(endpoint, deadline, found);
-    if (!code) throw lost("no answer before the deadline");
-    if (*code == 0 && !found.empty()) return found;
-    if (!is_passing(*code) || deadline.expired())
-      throw lost(*code == 0 ? "no IPv4 or IPv6 address" : ::gai_strerror(*code));
-    std::this_thread::sleep_for(std::min<Duration>(std::chrono::milliseconds(100), deadline.remaining()));
-  }
+  return look_up_again(endpoint, deadline, is_passing);
+}
+
+std::vector<SocketAddress> resolve_when_known(const Endpoint& endpoint, const Deadline& deadline) {
+  return look_up_again(endpoint, deadline, [](int) { return true; });
 }
 
 Listener listen_on(const std::string& host, std::uint16_t port, const Deadline& deadline) {

@@ -72,6 +72,10 @@ bool is_service_link(std::string_view text) noexcept;
 /// name server that answers "try again" is asked again until then. Throws PeerError naming the host.
 std::vector<SocketAddress> resolve(const Endpoint& endpoint, const Deadline& deadline);
 
+/// As resolve(), for a host that may come up after this one: a name that has no address yet, as a container's
+/// has not before it runs, is looked up again until `deadline`.
+std::vector<SocketAddress> resolve_when_known(const Endpoint& endpoint, const Deadline& deadline);
+
 /// A bound and listening TCP socket (close-on-exec, non-blocking) and where it listens.
 struct Listener {
   UniqueFd fd;

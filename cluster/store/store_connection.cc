@@ -78,7 +78,7 @@ std::optional<std::string_view> StoreConnection::next() {
 StoreConnection connect_to_store(const Endpoint& server, const StoreClientOptions& options,
                                  const Deadline& deadline) {
   const TimePoint start = steady_clock().now();
-  std::vector<SocketAddress> addresses = resolve(server, deadline);
+  std::vector<SocketAddress> addresses = resolve_when_known(server, deadline);
   if (!options.insecure) {
     for (const SocketAddress& address : addresses)
       require_token(options.token, address, "store " + server.text());

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cluster/detect/slurm_node.h"
@@ -17,6 +18,7 @@ using std::chrono::seconds;
 
 constexpr seconds kExchangeTimeout{60};
 constexpr seconds kScontrolTimeout{10};
+constexpr seconds kSayWaiting{10};
 
 std::optional<SocketAddress> try_resolve(const Endpoint& endpoint, const Deadline& deadline) {
   try {
@@ -75,6 +77,33 @@ void ask_slurm(NodePlacement& placement) {
   placement.master_addr = *address;
 }
 
+// What follows depends on the address: who is first, this node's way there, whether it can lead.
+void await_name(const Endpoint& meeting_point, const Deadline& deadline,
+                const std::function<void(const std::string&)>& say) {
+  while (true) {
+    const Duration turn = std::min<Duration>(kSayWaiting, deadline.remaining());
+    try {
+      resolve_when_known(meeting_point, Deadline::after(turn));
+      return;
+    } catch (const PeerError& error) {
+      if (deadline.expired()) throw;
+      say(std::string("waiting for the name of node 0: ") + error.what());
+    }
+  }
+}
+
+// Good for listening; but workers are told this address, and each would look for rank 0 on its own machine.
+void refuse_every_interface(const std::string& host, std::string_view what) {
+  const auto address = try_resolve({host, 0}, Deadline::after(kResolveTimeout));
+  if (!address || !address->is_any()) return;
+  const std::string outward = outward_address("");
+  throw UsageError(fmt::format(
+      "{}: expected an address of node 0 that all nodes can reach, got {}, which stands for every interface; "
+      "give {}the same on every node",
+      what, host,
+      outward.empty() ? "an address, " : fmt::format("this machine's {} if it is node 0, ", outward)));
+}
+
 bool meets_on_loopback(const NodePlacement& placement) {
   const auto address = try_resolve(placement.rendezvous, Deadline::after(kResolveTimeout));
   return address && address->is_loopback();
@@ -107,12 +136,14 @@ std::string secret_source(const NodePlacement& placement, const std::optional<To
 }
 
 void complete_placement(NodePlacement& placement, std::optional<Token>& token, const LaunchOptions& options,
-                        const std::string& own_folder) {
+                        const std::string& own_folder, const std::function<void(const std::string&)>& say) {
   if (placement.ask_mpi) ask_mpi(placement, token, options, own_folder);
   ask_slurm(placement);
+  if (token || options.insecure) await_name(placement.rendezvous, Deadline::after(options.join_timeout), say);
   const char* const given = options.rdzv_endpoint ? "--rdzv-endpoint" : "--master-addr";
   refuse_loopback_name(placement.rendezvous.host, given, Deadline::after(kResolveTimeout));
   refuse_loopback_name(placement.master_addr, "--master-addr", Deadline::after(kResolveTimeout));
+  refuse_every_interface(placement.master_addr, options.master_addr.empty() ? given : "--master-addr");
   if (token || options.insecure) return;
   if (meets_on_loopback(placement)) {
     token = own_user_token(own_user_folder());

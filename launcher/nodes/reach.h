@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -24,10 +25,11 @@ std::string secret_source(const NodePlacement& placement, const std::optional<To
 /// Completes a place of many nodes: asks MPI where that is the way (`own_folder` holds dtrain-mpi-exchange),
 /// asks scontrol for the address of a Slurm node whose name cannot be resolved, refuses a first node whose
 /// name leads to this machine's loopback, and refuses to continue without a secret where other machines could
-/// reach the rendezvous. Fills in `token`: on loopback with this user's own. Blocks a minute at most. Throws
-/// UsageError with what to do.
+/// reach the rendezvous. Fills in `token`: on loopback with this user's own. Waits until --join-timeout for a
+/// rendezvous whose name cannot be resolved yet, and tells people by `say`; otherwise blocks a minute at
+/// most. Throws UsageError with what to do, and PeerError for a name that never resolves.
 void complete_placement(NodePlacement& placement, std::optional<Token>& token, const LaunchOptions& options,
-                        const std::string& own_folder);
+                        const std::string& own_folder, const std::function<void(const std::string&)>& say);
 
 /// Whether the rendezvous is at one of this machine's addresses. Blocks at most until `deadline`; a name that
 /// cannot be resolved is not ours.

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "cluster/detect/nodelist.h"
+#include "cluster/net/handshake.h"
 #include "launcher/plan/flags.h"
 #include "runtime/base/error.h"
 
@@ -117,6 +118,8 @@ void read_master(const Options& given, LaunchOptions& options) {
 
 // torchrun's list of settings; those of its own backends mean nothing here.
 void read_rendezvous(const Options& given, LaunchOptions& options) {
+  if (given.has("rdzv-id") && given.text("rdzv-id").size() > net::kMaxServiceBytes)
+    given.refuse("rdzv-id", "a name of at most " + std::to_string(net::kMaxServiceBytes) + " bytes");
   given.read("join-timeout", options.join_timeout);
   if (!given.has("rdzv-conf")) return;
   for (const std::string& part : split(given.text("rdzv-conf"), ',')) {

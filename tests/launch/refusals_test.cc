@@ -170,23 +170,60 @@ TEST(Refusals, OnLoopbackAnotherUsersLauncherIsKeptOut) {
   EXPECT_THAT(nodes[1].err(), HasSubstr("token"));
 }
 
+// In front of a command: this file stands for /etc/hosts.
+std::vector<std::string> with_hosts_file(const std::string& file) {
+  return {"/usr/bin/unshare", "-m", "sh", "-c", "mount --bind " + file + " /etc/hosts && exec \"$@\"", "sh"};
+}
+
+bool can_have_hosts_file(const std::string& file) {
+  std::vector<std::string> probe = with_hosts_file(file);
+  probe.push_back("true");
+  return run(probe).exit_code == 0;
+}
+
 // As Debian's installer writes /etc/hosts.
 TEST(Refusals, AFirstNodeWhoseNameIsLoopbackIsRefusedAtOnce) {
   const TempDir folder;
-  write_file(folder / "hosts", "127.0.0.1 localhost\n127.0.1.1 first-node\n");
-  const std::string in_place = "mount --bind " + (folder / "hosts").string() + " /etc/hosts && exec \"$@\"";
-  const std::vector<std::string> unshared{"unshare", "-m", "sh", "-c", in_place, "sh"};
-  std::vector<std::string> probe = unshared;
-  probe.push_back("true");
-  if (run(probe).exit_code != 0) GTEST_SKIP() << "no mount namespace can be made here";
+  const std::string hosts = folder / "hosts";
+  write_file(hosts, "127.0.0.1 localhost\n127.0.1.1 first-node\n");
+  if (!can_have_hosts_file(hosts)) GTEST_SKIP() << "no mount namespace can be made here";
   for (const char* option : {"--master_addr=first-node", "--rdzv-endpoint=first-node:29400"}) {
-    std::vector<std::string> command = unshared;
+    std::vector<std::string> command = with_hosts_file(hosts);
     command.insert(command.end(), {program("dtrain-launch"), "--nnodes=2", "--node_rank=1", option, "sh"});
     const RunResult result = run(command);
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_THAT(result.err,
                 AllOf(HasSubstr("the name first-node, which is 127.0.1.1"), HasSubstr("/etc/hosts")));
   }
+}
+
+// A node may start before the name service knows node 0.
+TEST(Refusals, ANameThatIsNotKnownYetIsWaitedFor) {
+  const TempDir folder;
+  const std::string hosts = folder / "hosts";
+  write_file(hosts, "127.0.0.1 localhost\n");
+  if (!can_have_hosts_file(hosts)) GTEST_SKIP() << "no mount namespace can be made here";
+  const int port = free_port_pair();
+  const auto launcher = [&](int node_rank) {
+    std::vector<std::string> command = with_hosts_file(hosts);
+    command.insert(command.end(), {program("dtrain-launch"), "--nnodes=2", "--insecure",
+                                   "--node_rank=" + std::to_string(node_rank), "--master_addr=late-localhost",
+                                   "--master_port=" + std::to_string(port), "sh", "-c", "echo up"});
+    return std::make_unique<Running>(command);
+  };
+  const auto second = launcher(1);
+  ASSERT_TRUE(eventually([&] { return second->err().find("late-localhost") != std::string::npos; }));
+  write_file(hosts, "127.0.0.1 localhost late-localhost\n");
+  const auto first = launcher(0);
+  EXPECT_EQ(first->wait(), 0) << first->err();
+  EXPECT_EQ(second->wait(), 0) << second->err();
+}
+
+TEST(Refusals, ANameThatNobodyKnowsIsNamedAfterTheJoinTimeout) {
+  const RunResult result = run({program("dtrain-launch"), "--nnodes=2", "--node_rank=1", "--insecure",
+                                "--join-timeout=1", "--master_addr=no-such-host.invalid", "sh"});
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("resolve no-such-host.invalid"), HasSubstr("asked")));
 }
 
 TEST(Refusals, AnotherJobsNameDoesNotFit) {
@@ -208,6 +245,15 @@ TEST(Refusals, ATakenPortIsSaidAtOnceWithItsOwner) {
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_THAT(result.err, AllOf(HasSubstr("127.0.0.1:" + std::to_string(port + offset)),
                                   HasSubstr("pid " + std::to_string(::getpid()))));
+  }
+}
+
+TEST(Refusals, EveryInterfaceIsNoAddressOfTheFirstNode) {
+  for (const char* option : {"--master_addr=0.0.0.0", "--rdzv-endpoint=[::]:29400"}) {
+    const RunResult result =
+        run({program("dtrain-launch"), "--nnodes=2", "--node_rank=0", "--insecure", option, "true"});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.err, HasSubstr("stands for every interface"));
   }
 }
 

@@ -57,6 +57,17 @@ TEST(Endpoint, UnknownNameIsPeerErrorByTheDeadline) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(10));
 }
 
+// As a container's name before the container runs.
+TEST(Endpoint, ANameThatIsNotKnownYetIsAskedForUntilTheDeadline) {
+  const auto start = std::chrono::steady_clock::now();
+  const Deadline deadline = Deadline::after(std::chrono::milliseconds(500));
+  EXPECT_THAT(message_of([&] {
+                resolve_when_known({"no-such-host.invalid", 5}, deadline);
+              }),
+              HasSubstr("no-such-host.invalid"));
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(500));
+}
+
 TEST(Listener, PicksAFreePortAndListensOnThatAddressOnly) {
   const Listener first = listen_on("127.0.0.1", 0, soon());
   EXPECT_NE(first.port(), 0);

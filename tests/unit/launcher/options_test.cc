@@ -54,6 +54,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{{"--nproc_per_node=99999999999999999999"}, "--nproc-per-node"},
         BadValue{{"--nnodes=0"}, "--nnodes"}, BadValue{{"--nnodes=3:2"}, "MIN <= MAX"},
         BadValue{{"--nnodes=1:"}, "MIN:MAX"}, BadValue{{"--rdzv-conf=join_timeout"}, "NAME=VALUE"},
+        BadValue{{"--rdzv-id=" + std::string(129, 'x')}, "a name of at most 128 bytes"},
         BadValue{{"--rdzv-conf=join_timeout=x"}, "join_timeout in seconds"},
         BadValue{{"--spares=1"}, "--spares: expected --max-restarts of 1 or more"},
         BadValue{{"--spares=1", "--max-restarts=1", "--nnodes=1:2"}, "--spares: expected a fixed number"},

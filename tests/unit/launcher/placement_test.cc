@@ -307,7 +307,7 @@ TEST(Reach, ASecretIsNeededAndOnLoopbackThisUsersOwn) {
     const LaunchOptions options = options_of(arguments);
     NodePlacement placement = settle_placement(options, {}, {.hostname = "h"}, false);
     std::optional<Token> token;
-    complete_placement(placement, token, options, "/nonexistent");
+    complete_placement(placement, token, options, "/nonexistent", [](const std::string&) {});
     return token;
   };
   const std::vector<std::string> remote{"--nnodes=2", "--node_rank=0", "--master_addr=192.0.2.1"};
