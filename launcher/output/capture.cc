@@ -2,6 +2,7 @@
 #include "launcher/output/capture.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,6 +49,8 @@ Capture::Capture(const StreamPlan& stream, std::string prefix, const CaptureOpti
     file = open_log_file(file_path_);
     log_lock_ = lock_log_file(file_path_);
     if (is_continued(log_lock_)) write_mark(file, options.mark);
+    struct stat status {};
+    if (::fstat(file.get(), &status) == 0) file_begin_ = status.st_size;
   }
   if (!file || !to_console_) options_.filtered = nullptr;
   if (options.inherit) return;
@@ -195,7 +198,7 @@ std::deque<std::string> Capture::last_lines() const {
   if (!tail_.lines().empty() || !readable) return tail_.lines();
   std::ifstream file(file_path_, std::ios::binary | std::ios::ate);
   const std::streamoff size = file.tellg();
-  file.seekg(std::max<std::streamoff>(0, size - kTailBytes));
+  file.seekg(std::clamp<std::streamoff>(size - kTailBytes, std::min(file_begin_, size), size));
   const std::string end(std::istreambuf_iterator<char>(file), {});
   Tail tail;
   LineSplitter lines;

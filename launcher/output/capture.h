@@ -2,6 +2,7 @@
 // and the last lines for the failure report.
 #pragma once
 
+#include <ios>
 #include <memory>
 #include <optional>
 #include <string>
@@ -87,6 +88,7 @@ class Capture {
   bool to_console_, data_ = false, bars_ = false;
   UniqueFd pipe_, worker_end_;
   std::string file_path_;
+  std::streamoff file_begin_ = 0;  // where this worker's part begins: what is before is another job's
   UniqueFd log_lock_;
   std::unique_ptr<LogFile> file_;
   std::string filtered_line_;  // as far as it has come

@@ -43,7 +43,8 @@ class BlockedSignals {
 
 UniqueFd open_log_file(const std::string& path) {
   std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (error) throw SystemError("make the folder of the log file " + path, error.value());
   constexpr int kFlags = O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
   int fd = ::open(path.c_str(), O_WRONLY | kFlags, 0644);

@@ -29,9 +29,11 @@ Signals::Signals(const std::vector<int>& stop_signals) {
   }
   for (const int signal : {SIGCHLD, SIGUSR1, SIGUSR2, SIGTSTP}) sigaddset(&handled, signal);
   inherited_.ignores_pipe = is_ignored(SIGPIPE);
+  inherited_.ignores_size = is_ignored(SIGXFSZ);
   check(Sys{::getrlimit(RLIMIT_NOFILE, &inherited_.open_files)}, "getrlimit RLIMIT_NOFILE");
   check(Sys{::sigprocmask(SIG_BLOCK, &handled, &inherited_.mask)}, "sigprocmask");
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit fails, as on a full disk
   ::signal(SIGCHLD, SIG_DFL);  // our parent may have had it ignored: then nothing could be waited for
   fd_.reset(static_cast<int>(check(Sys{::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK)}, "signalfd")));
 }

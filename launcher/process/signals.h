@@ -11,7 +11,7 @@ namespace dtrain::launcher {
 
 /// From its making on, the signals that concern a job are blocked; while it lives they come out of `fd()`.
 /// One that comes later does nothing: the job's exit code is settled, and must not become that signal's.
-/// SIGPIPE is ignored from then on.
+/// SIGPIPE and SIGXFSZ are ignored from then on.
 class Signals {
  public:
   /// `stop_signals` end a job; those the launcher was started with as ignored (nohup) stay ignored. Throws

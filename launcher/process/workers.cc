@@ -25,16 +25,19 @@ Workers::Workers(const Plan& plan, const Attempt& attempt, const GroupSettings& 
       clock_(clock),
       null_(static_cast<int>(check(Sys{::open("/dev/null", O_RDWR | O_CLOEXEC)}, "open /dev/null"))),
       oom_before_(read_oom_kills()) {
-  filtered_out_ = open_filtered("filtered_stdout.log", settings.stdout_filters);
-  filtered_err_ = open_filtered("filtered_stderr.log", settings.stderr_filters);
+  filtered_out_ = open_filtered("filtered_stdout", settings.stdout_filters);
+  filtered_err_ = open_filtered("filtered_stderr", settings.stderr_filters);
   all_.reserve(plan.workers.size());
   for (const WorkerPlan& worker : plan.workers) all_.push_back(open_worker(worker));
 }
 
+// One file a node, since nodes may share the folder.
 std::unique_ptr<FilteredLog> Workers::open_filtered(const char* name,
                                                     const std::vector<std::string>& texts) const {
   if (texts.empty() || !plan_.writes_files) return nullptr;
-  return std::make_unique<FilteredLog>(settings_.log_folder + "/" + name, texts, settings_.log_mark);
+  std::string path = settings_.log_folder + "/" + name;
+  if (plan_.share.nnodes > 1) path += "_node" + std::to_string(plan_.share.node_rank);
+  return std::make_unique<FilteredLog>(path + ".log", texts, settings_.log_mark);
 }
 
 std::vector<SpawnRequest> Workers::requests(const Environment& environment, bool has_keyboard) const {

@@ -55,6 +55,7 @@ void replace(int from, int to) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != prepared.parent) ::_exit(kCannotExecute);  // the parent was gone before the line above
   if (!inherited.ignores_pipe) ::signal(SIGPIPE, SIG_DFL);
+  if (!inherited.ignores_size) ::signal(SIGXFSZ, SIG_DFL);
   ::setrlimit(RLIMIT_NOFILE, &inherited.open_files);
   if (prepared.bound) ::sched_setaffinity(0, sizeof prepared.cpus, &prepared.cpus);
   replace(request.in, 0);

@@ -19,6 +19,7 @@ struct Inherited {
   sigset_t mask{};            ///< blocked signals
   rlimit open_files{};        ///< RLIMIT_NOFILE
   bool ignores_pipe = false;  ///< SIGPIPE was ignored
+  bool ignores_size = false;  ///< SIGXFSZ (ulimit -f) was ignored
 };
 
 struct SpawnRequest {

@@ -172,6 +172,13 @@ TEST_F(Events, KillingTheLauncherLosesNothingThatHasHappened) {
   EXPECT_TRUE(read_file(file()).ends_with("}\n"));
 }
 
+TEST_F(Events, GoToAFileOfTheFolderTheLauncherIsIn) {
+  const RunResult result = run({"sh", "-c", "cd \"$0\" && exec \"$@\"", folder_.path().string(),
+                                program("dtrain-launch"), "--events=here.jsonl", "true"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(read_file(folder_ / "here.jsonl"), HasSubstr("\"exit_code\""));
+}
+
 TEST_F(Events, GoToADescriptorWhichNoWorkerHas) {
   const std::string list = "ls /proc/self/fd | wc -l";
   const RunResult without =

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include "tests/launch/nodes.h"
 #include "tests/launch/running.h"
 #include "tests/launch/terminal.h"
 #include "tests/support/process.h"
@@ -205,6 +206,30 @@ TEST(Output, AFullDiskUnderStdoutLeavesTheWorkersAlone) {
 }
 
 // A log file that nobody reads from.
+// The workers have the launcher's limit, and they alone die of it.
+TEST(Output, ALogFileThatMayGrowNoFurtherEndsNoJob) {
+  const TempDir folder;
+  const std::string script = "head -c 20000 /dev/zero | tr '\\0' x; echo; head -c 20000 /dev/zero > " +
+                             (folder / "big").string() + "; test $? = " + std::to_string(128 + SIGXFSZ) +
+                             " && exit 7";
+  const RunResult result =
+      run({"sh", "-c", "ulimit -f 8 && exec \"$@\"", "sh", program("dtrain-launch"), "--nproc_per_node=1",
+           "--log-dir=" + folder.path().string(), "-t", "3", "sh", "-c", script});
+  EXPECT_EQ(result.exit_code, 7) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("File too large"));
+}
+
+TEST(LogFolder, AnEarlierJobsLinesAreNotTheFailedWorkersLast) {
+  const TempDir folder;
+  for (const char* script : {"echo first job >&2; exit 3", "exit 3"}) {
+    const RunResult result =
+        launch({"--nproc_per_node=1", "--log-dir=" + folder.path().string(), "-r", "3", "sh", "-c", script});
+    EXPECT_EQ(result.exit_code, 3);
+    const bool first = std::string(script).starts_with("echo");
+    EXPECT_EQ(result.err.find("first job") != std::string::npos, first) << result.err;
+  }
+}
+
 class FifoAsLog : public ::testing::Test {
  protected:
   FifoAsLog() {
@@ -341,6 +366,16 @@ TEST(Filters, LinesThatContainOneOfTheTextsGoToAFileOfTheirOwn) {
   EXPECT_EQ(read_file(folder / "attempt_0/filtered_stdout.log"), "[default1]:bad 1, a\n");
   EXPECT_EQ(read_file(folder / "attempt_0/filtered_stderr.log"), "");
   EXPECT_THAT(read_file(folder / "attempt_0/0/stdout.log"), HasSubstr("good\nbad 0, a\n"));
+}
+
+TEST(Filters, NodesThatShareAFolderHaveAFileEach) {
+  const TempDir folder;
+  Nodes nodes(2, {"--log-dir=" + folder.path().string(), "-t", "3", "--duplicate-stdout-filters=bad", "sh",
+                  "-c", "echo bad $RANK"});
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(nodes[i].wait(), 0) << nodes.errors();
+  for (const char* node : {"0", "1"})
+    EXPECT_THAT(read_file(folder / ("attempt_0/filtered_stdout_node" + std::string(node) + ".log")),
+                HasSubstr("bad " + std::string(node)));
 }
 
 TEST(Filters, OneWorkersDataIsFilteredToo) {
