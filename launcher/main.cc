@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <string_view>
@@ -24,6 +25,7 @@ namespace dtrain::launcher {
 namespace {
 
 constexpr std::chrono::milliseconds kLook{100};
+constexpr std::chrono::seconds kPatience{5};  // as with a log file that has stalled
 
 // A closed standard stream would be taken by the next pipe and then confused with it.
 void open_standard_streams() {
@@ -42,8 +44,9 @@ std::span<char> argv_memory(int argc, char** argv) {
 }
 
 int print(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
-  return std::fflush(stdout) == 0 ? 0 : static_cast<int>(ExitCode::system);
+  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
+    throw SystemError("write to stdout", errno);
+  return 0;
 }
 
 // Of those that are blocked since the job began.
@@ -55,12 +58,16 @@ bool end_is_asked_for() {
   return sigisemptyset(&pending) == 0;
 }
 
-// A reader that does not read is waited for, until Ctrl-C or SIGTERM ends the wait; the job's code stays.
+// A reader that does not read is waited for, until Ctrl-C or SIGTERM ends the wait, or only for a little
+// where one has ended the job; the job's code stays.
 void flush(Console& console) {
   for (Sink* sink : {&console.out(), &console.err()}) {
-    do {
+    Deadline patience = Deadline::after(kPatience);
+    while (sink->wants_to_write() && !end_is_asked_for() && !(console.hurried() && patience.expired())) {
+      const std::size_t before = sink->unwritten();
       sink->flush(Deadline::after(kLook));
-    } while (sink->wants_to_write() && !end_is_asked_for());
+      if (sink->unwritten() < before) patience = Deadline::after(kPatience);
+    }
   }
   console.flush(Deadline::after(Duration::zero()));
 }

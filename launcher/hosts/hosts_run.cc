@@ -190,6 +190,7 @@ class HostsRun {
 
   void take_signal(int signal) {
     const bool stops = signals_.stops(signal);
+    if (stops) console_.hurry();
     if (!stops && signal != SIGUSR1 && signal != SIGUSR2) return;
     if (stops && !begun_) {
       signal_ = signal;

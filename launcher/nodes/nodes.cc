@@ -110,6 +110,7 @@ class NodesRun final : private OtherNodes {
     // Once workers have run, the other nodes' may need their time to end.
     if (round_ < 0) give_up_ = Deadline::after(kSignalPatience);
     console_.say("got " + signal_name(signal) + ": the job is ended");
+    console_.hurry();
     job_.events->signal(signal);
     agent_->say(rendezvous::Signalled{signal});
   }

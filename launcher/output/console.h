@@ -24,9 +24,10 @@ class Sink {
 
   int fd() const noexcept { return fd_; }
   bool terminal() const noexcept { return terminal_; }
-  bool wants_to_write() const noexcept { return written_ < queue_.size(); }
+  std::size_t unwritten() const noexcept { return queue_.size() - written_; }
+  bool wants_to_write() const noexcept { return unwritten() > 0; }
   /// So much waits that nothing more should be read from workers for now.
-  bool full() const noexcept { return queue_.size() - written_ > kHighWater; }
+  bool full() const noexcept { return unwritten() > kHighWater; }
   /// The reader has gone away: whatever comes is dropped, for good.
   bool broken() const noexcept { return broken_; }
   /// What could not be written for another reason: a full or failing disk, which may recover. It is dropped;
@@ -95,6 +96,10 @@ class Console {
   /// Writes all, waiting for the readers until the deadline, then says how much was lost.
   void flush(const Deadline& deadline);
 
+  /// A signal has asked the job to end: a reader that does not read is not to be waited for.
+  void hurry() noexcept { hurried_ = true; }
+  bool hurried() const noexcept { return hurried_; }
+
   /// Width of the terminal behind stderr, 80 when there is none.
   int columns() const;
 
@@ -123,7 +128,7 @@ class Console {
   OpenLine open_[2];  // on stdout, on stderr
   std::map<const Speaker*, std::string, ByOrder> bars_;
   std::size_t laid_rows_ = 0;  // of bars that are on the terminal now
-  bool bars_changed_ = false;
+  bool bars_changed_ = false, hurried_ = false;
 };
 
 }  // namespace dtrain::launcher

@@ -161,6 +161,7 @@ void GroupRun::take_stop_signal(int signal) {
     console_.say("got " + signal_name(signal) + ": forwarded to the workers; a second one kills them");
     passed_on_.insert(signal);
   }
+  console_.hurry();
   settings_.events->signal(signal);
   carry_out(command);
   if (settings_.others != nullptr) settings_.others->signalled(signal);

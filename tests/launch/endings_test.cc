@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include <chrono>
@@ -196,6 +197,23 @@ TEST(Endings, TheSecondSignalKillsAtOnce) {
   job.signal(SIGINT);
   EXPECT_EQ(job.wait(seconds(10)), 128 + SIGINT) << job.err();
   EXPECT_TRUE(job.marked().empty());
+}
+
+// The program that reads its output may have been stopped.
+TEST(Endings, ASignalEndsTheJobThoughNobodyReadsItsOutput) {
+  const TempDir folder;
+  const std::string fifo = folder / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const UniqueFd reader(::open(fifo.c_str(), O_RDWR | O_CLOEXEC));
+  Running running({"/bin/sh", "-c", "exec \"$@\" > " + fifo, "sh", program("dtrain-launch"),
+                   "--nproc_per_node=1", "yes"});
+  ASSERT_TRUE(eventually([&] {
+    int waiting = 0;
+    return ::ioctl(reader.get(), FIONREAD, &waiting) == 0 && waiting >= 60000;
+  }));
+  running.signal(SIGTERM);
+  EXPECT_EQ(running.wait(), 128 + SIGTERM) << running.err();
+  EXPECT_TRUE(running.marked().empty());
 }
 
 TEST(Endings, StoppedWorkersAreKilledToo) {

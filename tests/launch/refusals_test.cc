@@ -273,6 +273,16 @@ TEST(Refusals, ALauncherInstalledByHalfSaysWhatItMisses) {
   EXPECT_THAT(result.err, HasSubstr("dtrain-launch-nodes, which cannot be started: No such file"));
 }
 
+TEST(Refusals, AFullDiskUnderStdoutIsSaid) {
+  if (::access("/dev/full", W_OK) != 0) GTEST_SKIP() << "there is no /dev/full here";
+  for (const char* option : {"--version", "--help"}) {
+    const RunResult result =
+        run({"sh", "-c", "exec \"$@\" > /dev/full", "sh", program("dtrain-launch"), option});
+    EXPECT_EQ(result.exit_code, 6);
+    EXPECT_THAT(result.err, HasSubstr("write to stdout: No space left on device"));
+  }
+}
+
 TEST(Refusals, WhatWasTypedDoesNotReachTheTerminalAsItIs) {
   const RunResult result = run({program("dtrain-launch"), "--\x1b[31mred", "true"});
   EXPECT_EQ(result.exit_code, 2);
