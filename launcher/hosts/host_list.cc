@@ -67,7 +67,10 @@ void add_item(std::vector<HostEntry>& hosts, const std::string& where, const std
     name = item.substr(0, colon);
   }
   if (name.find('[') == std::string::npos) return add(hosts, where, std::move(name), workers);
-  for (std::string& each : expand_nodelist(name, where)) add(hosts, where, std::move(each), workers);
+  const std::size_t at = name.find('@');
+  const std::string user = at < name.find('[') ? name.substr(0, at + 1) : "";
+  for (const std::string& each : expand_nodelist(name.substr(user.size()), where))
+    add(hosts, where, user + each, workers);
 }
 
 void add_line(std::vector<HostEntry>& hosts, const std::string& where, const std::string& line) {

@@ -18,14 +18,45 @@ std::string text_of(const Json& object, const char* name) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// What is no UTF-8, as an argument may be, is replaced rather than refused.
+// Arguments are bytes and need not be UTF-8, which JSON's texts are: each byte becomes the character of that
+// number.
+std::string characters_of(std::string_view bytes) {
+  std::string characters;
+  for (const char each : bytes) {
+    const auto byte = static_cast<unsigned char>(each);
+    if (byte < 0x80) {
+      characters += each;
+    } else {
+      characters += static_cast<char>(0xc0 | (byte >> 6));
+      characters += static_cast<char>(0x80 | (byte & 0x3f));
+    }
+  }
+  return characters;
+}
+
+std::string bytes_of(std::string_view characters) {
+  std::string bytes;
+  for (std::size_t i = 0; i < characters.size(); ++i) {
+    const auto first = static_cast<unsigned char>(characters[i]);
+    const bool two = (first == 0xc2 || first == 0xc3) && i + 1 < characters.size();
+    bytes += two ? static_cast<char>((first << 6) | (characters[++i] & 0x3f)) : characters[i];
+  }
+  return bytes;
+}
+
+// What is no UTF-8 is replaced rather than refused.
 std::string one_line(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 }  // namespace
 
 std::string encode(const LaunchRequest& request) {
-  return one_line(
-      {{"folder", request.folder}, {"arguments", request.arguments}, {"environment", request.environment}});
+  Json value{{"folder", characters_of(request.folder)},
+             {"arguments", Json::array()},
+             {"environment", Json::object()}};
+  for (const std::string& argument : request.arguments) value["arguments"].push_back(characters_of(argument));
+  for (const auto& [name, text] : request.environment)
+    value["environment"][characters_of(name)] = characters_of(text);
+  return one_line(value);
 }
 
 LaunchRequest parse_request(const std::string& line) {
@@ -40,10 +71,11 @@ LaunchRequest parse_request(const std::string& line) {
         "--from-stdin: expected what dtrain-launch --hosts sends, got something else; people start a job "
         "with dtrain-launch --hosts");
   LaunchRequest request;
-  request.folder = text_of(value, "folder");
-  request.arguments = value["arguments"].get<std::vector<std::string>>();
+  request.folder = bytes_of(text_of(value, "folder"));
+  for (const Json& argument : value["arguments"])
+    request.arguments.push_back(bytes_of(argument.get_ref<const std::string&>()));
   for (const auto& [name, text] : value["environment"].items())
-    request.environment[name] = text.get<std::string>();
+    request.environment[bytes_of(name)] = bytes_of(text.get_ref<const std::string&>());
   return request;
 }
 

@@ -1,8 +1,12 @@
 // Deals cores out to workers.
 #include "launcher/plan/binding.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
+
+#include "runtime/base/error.h"
 
 namespace dtrain::launcher {
 namespace {
@@ -24,6 +28,11 @@ std::vector<CpuList> bind_workers(Binding binding, int workers, const CpuLayout&
                                   const std::vector<std::optional<int>>& gpu_nodes) {
   std::vector<CpuList> bound(static_cast<std::size_t>(workers));
   if (binding == Binding::none) return bound;
+  if (binding == Binding::exclusive && static_cast<std::size_t>(workers) > layout.allowed.size())
+    throw UsageError(
+        fmt::format("--numa-binding exclusive: expected at most as many workers as cores, {}, got {}; start "
+                    "fewer workers (--nproc-per-node), or choose another binding",
+                    layout.allowed.size(), workers));
   const auto& groups = binding == Binding::socket ? layout.sockets : layout.nodes;
   for (int i = 0; i < workers; ++i) {
     CpuList& mine = bound[static_cast<std::size_t>(i)];

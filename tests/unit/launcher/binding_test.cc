@@ -4,11 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/message_of.h"
+
 namespace dtrain::launcher {
 namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 CpuLayout two_nodes() {
@@ -55,11 +58,11 @@ TEST(Binding, ExclusiveDealsOutAllAndOnlyAllowedCores) {
   EXPECT_THAT(bind_workers(Binding::node, 2, layout, {})[0], ElementsAre(1, 2));
 }
 
-TEST(Binding, MoreWorkersThanCoresLeavesSomeUnbound) {
+TEST(Binding, MoreWorkersThanCoresCannotHaveOneEach) {
   CpuLayout layout;
-  layout.allowed = {0};
-  const auto bound = bind_workers(Binding::exclusive, 2, layout, {});
-  EXPECT_EQ(bound[0].size() + bound[1].size(), 1u);
+  layout.allowed = {3, 5};
+  EXPECT_THAT(test::message_of([&] { bind_workers(Binding::exclusive, 3, layout, {}); }),
+              ::testing::AllOf(HasSubstr("--numa-binding"), HasSubstr("cores, 2, got 3")));
 }
 
 TEST(Binding, QuotaLimitsUsableCores) {

@@ -32,6 +32,7 @@ TEST(HostList, ListsOfAllNotations) {
   EXPECT_THAT(hosts_of("gpu[08-10],x"), ElementsAre(HostEntry{"gpu08", {}}, HostEntry{"gpu09", {}},
                                                     HostEntry{"gpu10", {}}, HostEntry{"x", {}}));
   EXPECT_THAT(hosts_of("n[1,3]:8"), ElementsAre(HostEntry{"n1", 8}, HostEntry{"n3", 8}));
+  EXPECT_THAT(hosts_of("me@n[1-2]:8"), ElementsAre(HostEntry{"me@n1", 8}, HostEntry{"me@n2", 8}));
   EXPECT_THAT(hosts_of("fd00::1,10.0.0.2"), ElementsAre(HostEntry{"fd00::1", {}}, HostEntry{"10.0.0.2", {}}));
   EXPECT_THAT(hosts_of("a,b,a"), ElementsAre(HostEntry{"a", 2}, HostEntry{"b", {}})) << "a slot each time";
 }
@@ -135,7 +136,8 @@ TEST(HostsPlan, CommandsOverSshCarryNothingSecretAndOneWordForTheShell) {
 }
 
 TEST(LaunchRequest, GoesThereAndBack) {
-  const LaunchRequest request{"/a folder", {"--x", "line\nbreak", "\"'"}, {{"A", "1"}, {"B", ""}}};
+  const LaunchRequest request{
+      "/a folder", {"--x", "line\nbreak", "\"'", "größe", "\xff\xc3("}, {{"A", "1\x80"}, {"B", ""}}};
   EXPECT_EQ(encode(request).find('\n'), std::string::npos);
   const LaunchRequest back = parse_request(encode(request));
   EXPECT_EQ(back.folder, request.folder);
