@@ -54,10 +54,12 @@ ExitCode run_and_tell(Trainer& trainer, Communicator& communicator, StopSignal& 
   stop.defer();
   try {
     return trainer.run();
-  } catch (const PeerError&) {
+  } catch (const PeerError& error) {
     // The same signal has found the others still on their way to the first step.
     if (stop.received() != 0 && clock.steps() == 0) return ExitCode::requeue;
-    throw;  // they know
+    // Those of the group that ended know; others wait in the job's other groups.
+    communicator.abort(error.what());
+    throw;
   } catch (const std::exception& error) {
     communicator.abort(error.what());
     throw;

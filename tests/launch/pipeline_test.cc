@@ -1,6 +1,11 @@
 // --pipeline through the programs: which stages it chooses, how workers that do not fit together are named,
 // and what cannot be.
+#include <signal.h>
+
+#include <memory>
+
 #include "tests/launch/option_test.h"
+#include "tests/launch/running.h"
 #include "tests/support/json.h"
 
 namespace dtrain::test {
@@ -76,6 +81,34 @@ TEST_F(PipelineOption, WhatAllWorkersFindWrongIsSaidOnce) {
     }
     EXPECT_TRUE(once) << stages;
   }
+}
+
+// Without a launcher, which would end the others: they are in several groups with the one that is stopped,
+// and would take leave of it in each for seconds.
+TEST_F(PipelineOption, WorkersWhosePeerIsStoppedEndTogether) {
+  const std::string port = std::to_string(free_port());
+  std::vector<std::unique_ptr<Running>> workers;
+  for (int rank = 0; rank < 3; ++rank) {
+    TrainingRun run =
+        training("stopped", 1, 1000000,
+                 {"--pipeline=3", "--micro-batches=4", "--eval-every=0", "--collective-timeout=2"});
+    workers.push_back(std::make_unique<Running>(
+        command(run), std::map<std::string, std::string>{{"RANK", std::to_string(rank)},
+                                                         {"LOCAL_RANK", std::to_string(rank)},
+                                                         {"WORLD_SIZE", "3"},
+                                                         {"LOCAL_WORLD_SIZE", "3"},
+                                                         {"MASTER_ADDR", "127.0.0.1"},
+                                                         {"MASTER_PORT", port}}));
+  }
+  Running &stopped = *workers[0], &neighbour = *workers[1], &last = *workers[2];
+  ASSERT_TRUE(eventually([&] { return stopped.out().find("step 1/") != std::string::npos; }))
+      << stopped.out() << stopped.err();
+  stopped.signal(SIGSTOP);
+  const auto ended = [](Running& worker) { return worker.wait(std::chrono::milliseconds(1)) != -1; };
+  EXPECT_TRUE(eventually([&] { return ended(neighbour) && ended(last); }, std::chrono::seconds(12)));
+  EXPECT_THAT(neighbour.err(), testing::HasSubstr("rank 0 on"));
+  EXPECT_EQ(neighbour.wait(), 4) << neighbour.err();
+  EXPECT_EQ(last.wait(), 4) << last.err();
 }
 
 }  // namespace
