@@ -189,6 +189,7 @@ class PowerSgd final : public CommHook {
     if (!compressible) return communicator.all_reduce(bucket.span, ReduceOp::sum, bucket.label);
     const auto [place, made] = buckets_.try_emplace(bucket.index);
     BucketState& state = place->second;
+    ranks_ = communicator.size();
     if (made) state = first_state(bucket);
     if (state.step++ < options_.start_step || state.matrices.empty())
       return communicator.all_reduce(bucket.span, ReduceOp::sum, bucket.label);
@@ -237,6 +238,7 @@ class PowerSgd final : public CommHook {
     }
     const BucketState& any = buckets_.begin()->second;
     state.emplace_back(kSteps, Tensor::full({}, static_cast<double>(any.step), any.device, DType::f64));
+    state.emplace_back(kRanks, Tensor::full({}, ranks_, any.device, DType::f64));
     return state;
   }
 
@@ -246,13 +248,20 @@ class PowerSgd final : public CommHook {
   }
 
  private:
-  static constexpr char kBasis[] = ".basis", kLost[] = ".lost", kSteps[] = "steps";
+  static constexpr char kBasis[] = ".basis", kLost[] = ".lost", kSteps[] = "steps", kRanks[] = "ranks";
 
   /// What was loaded under `name`, if it has this shape.
   std::optional<Tensor> loaded(const std::string& name, const Dims& shape) const {
     for (const auto& [key, tensor] : loaded_)
       if (key == name && tensor.shape() == shape) return tensor;
     return std::nullopt;
+  }
+
+  /// Each rank loads its share of what the ranks that saved had lost, whose sum stays what it was. Older
+  /// checkpoints do not tell how many they were; as many as now, then.
+  double lost_scale() const {
+    const auto saved = loaded(kRanks, {});
+    return saved ? saved->item() / ranks_ : 1;
   }
 
   BucketState first_state(const GradBucket& bucket) const {
@@ -278,7 +287,8 @@ class PowerSgd final : public CommHook {
       matrix.q = options_.initial ? options_.initial(shape, device) : drawn(slot.name, shape, device);
       matrix.error = Tensor::zeros({matrix.rows, matrix.columns}, device);
       if (const auto basis = loaded(slot.name + kBasis, shape)) matrix.q = basis->to(device);
-      if (const auto lost = loaded(slot.name + kLost, matrix.error.shape())) matrix.error = lost->to(device);
+      if (const auto lost = loaded(slot.name + kLost, matrix.error.shape()))
+        matrix.error = mul(lost->to(device), lost_scale());
       state.matrices.push_back(std::move(matrix));
     }
     return state;
@@ -293,6 +303,7 @@ class PowerSgd final : public CommHook {
 
   const PowerSgdOptions options_;
   bool awaits_step_outcomes_ = false;
+  int ranks_ = 1;  ///< of the communicator that buckets are exchanged in
   std::map<std::size_t, BucketState> buckets_;
   NamedTensors loaded_;  ///< what buckets begin with
 };

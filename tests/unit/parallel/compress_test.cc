@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -216,6 +217,50 @@ TEST(PowerSgd, GoesOnFromItsState) {
       expect_near(plain.run(value(step)), got, 1e-5);
     }
   });
+}
+
+// The sum over the ranks of what was lost is what counts: with matrices that lose nothing it comes back at
+// once.
+TEST(PowerSgd, AnotherNumberOfRanksGoesOnWithTheSameSum) {
+  NullLog log;
+  constexpr int kRows = 12, kColumns = 40;
+  const std::vector<GradientSlot> slots = {{"w", kRows * kColumns, DType::f32, {kRows, kColumns}}};
+  const auto of_rank_three = [](int rank, int step, int i) {
+    float value = 0;
+    for (int k = 0; k < 3; ++k) {
+      const int column = (k + 1) * (i % kColumns);
+      value += hook_value(rank, step, kRows * k + i / kColumns) * std::sin(static_cast<float>(column));
+    }
+    return value;
+  };
+  NamedTensors saved;
+  run_thread_ranks(2, {}, log, [&](Communicator& communicator) {
+    const auto exchange = power_sgd({.rank = 1, .start_step = 0});
+    Steps steps(communicator, slots, exchange);
+    for (int step = 0; step < 3; ++step)
+      steps.run([&](int i) { return of_rank_three(communicator.rank(), step, i); });
+    exchange->sync_state(communicator, kNever);
+    if (communicator.rank() > 0) return;
+    for (const auto& [name, tensor] : exchange->state()) saved.emplace_back(name, tensor.clone());
+  });
+  const auto brought_back = [&](int ranks) {
+    std::vector<float> lost;
+    run_thread_ranks(ranks, {}, log, [&](Communicator& communicator) {
+      const auto exchange = power_sgd({.rank = 3, .start_step = 0});
+      exchange->load(saved);
+      Steps steps(communicator, slots, exchange);
+      const auto got = steps.run([](int) { return 0.0F; });
+      if (communicator.rank() == 0) lost = got;
+    });
+    return lost;
+  };
+  const std::vector<float> same = brought_back(2);
+  const auto largest = std::ranges::max(same, {}, [](float value) { return std::abs(value); });
+  EXPECT_GT(std::abs(largest), 0.1F) << "something was lost";
+  for (const int ranks : {3, 4, 7}) {
+    SCOPED_TRACE(ranks);
+    expect_near(brought_back(ranks), same, 1e-4);
+  }
 }
 
 TEST(PowerSgd, BeginsAfterSomeSteps) {
