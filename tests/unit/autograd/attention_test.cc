@@ -98,7 +98,7 @@ TEST(AttentionByPlainOperations, RoundsNoScoresInLowPrecision) {
     return scaled_dot_product_attention(q, k, v, {}, plain);
   };
   const Tensor exact = of(low[0].to(DType::f64), low[1].to(DType::f64), low[2].to(DType::f64));
-  const double rounding = amax(abs(exact)).item() / 256;
+  const double rounding = amax(abs(exact), {}).item() / 256;
   EXPECT_LE(furthest(of(low[0], low[1], low[2]), exact), rounding);
   LowPrecisionWeights weights;
   const Autocast autocast(Precision::bf16, weights);
