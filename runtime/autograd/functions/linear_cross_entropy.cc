@@ -169,14 +169,13 @@ Tensor linear_cross_entropy(const Tensor& given, const Tensor& given_weight, con
                        wants_x, wants_weight},
                       rows_of_slice(x.device(), x.size(0), w.size(0), options.rows_at_once));
     loss = mul(sum(std::exchange(found.losses, {})), share);
+    // ∞ where no row counts: the slopes are 0 then, and so are the gradients, as of cross_entropy.
+    share = minimum(share, Tensor::full({}, 1, share.shared_device(), exact));
   }
   if (!wants_x && !wants_weight) return loss;
-  // ∞ where no row counts: the slopes are 0 then, and so are the gradients, as of cross_entropy.
-  const NoGrad no_grad;
-  const Tensor finite_share = minimum(share, Tensor::full({}, 1, share.shared_device(), exact));
   return record("linear_cross_entropy", std::move(loss), {x, weight},
-                [found = std::move(found), finite_share](const Tensor& grad, GradSink& sink) {
-                  const Tensor factor = mul(grad.detach(), finite_share);
+                [found = std::move(found), share](const Tensor& grad, GradSink& sink) {
+                  const Tensor factor = mul(grad.detach(), share);
                   deliver_scaled(1, found.grad_weight, factor, grad, sink);
                   deliver_scaled(0, found.grad_x, factor, grad, sink);
                 });
