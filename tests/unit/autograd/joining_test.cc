@@ -41,7 +41,7 @@ TEST(Joining, TakesApartAsPyTorchDoes) {
   EXPECT_EQ(extents(chunk(x, 3)), (Sizes{3, 3, 1}));
   EXPECT_EQ(extents(chunk(x, 4)), (Sizes{2, 2, 2, 1}));
   EXPECT_EQ(extents(chunk(x, 5)), (Sizes{2, 2, 2, 1}));  // four parts do
-  EXPECT_EQ(extents(chunk(counting({0, 2}), 3)), (Sizes{0}));
+  EXPECT_EQ(extents(chunk(counting({0, 2}), 3)), (Sizes{0, 0, 0}));
   EXPECT_EQ(extents(split(x, Sizes{1, 0, 6})), (Sizes{1, 0, 6}));
   EXPECT_EQ(unbind(x).size(), 7U);
   EXPECT_EQ(unbind(x, 1)[1].to_vector<double>(), (std::vector<double>{1, 3, 5, 7, 9, 11, 13}));
