@@ -31,7 +31,7 @@ Tensors split(const Tensor& x, std::span<const std::int64_t> sizes, int dim = 0)
 /// Parts of extent `size` along `dim`, the last one smaller where it does not divide.
 Tensors split(const Tensor& x, std::int64_t size, int dim = 0);
 /// `count` parts along `dim` as torch.chunk cuts them: of the extent divided by `count` and rounded up, so
-/// that there may be fewer.
+/// that there may be fewer; of an extent of 0 there are `count`.
 Tensors chunk(const Tensor& x, std::int64_t count, int dim = 0);
 /// Each index along `dim`, which disappears.
 Tensors unbind(const Tensor& x, int dim = 0);
