@@ -22,6 +22,14 @@ void check_like_torchvision(const TrainConfig& config, const DataShare& share, b
                         : fmt::format("{} samples for {} micro-batches", config.batch.global, passes)));
 }
 
+void check_split(const Task& task, const char* split, const std::shared_ptr<const Source>& source) {
+  if (source == nullptr || source->size() < 1) {
+    throw UsageError(fmt::format("task {}: expected a {} split of at least one sample, got {}", task.name(),
+                                 split, source == nullptr ? "null" : source->name() + " without any"));
+  }
+  check_fields(*source);
+}
+
 /// "fc1.weight [120, 400]" of the first parameter of `network` that `other` has in another shape, or not at
 /// all; "" where they have the same.
 std::string first_difference(const Module& network, const Module& other) {
@@ -84,16 +92,8 @@ TrainingData::TrainingData(const TrainConfig& config, const Task& task, DataShar
   Splits splits = task.open(request);
   train_ = std::move(splits.train);
   test_ = std::move(splits.test);
-  const auto check_split = [&](const char* split, const std::shared_ptr<const Source>& source) {
-    if (source != nullptr && source->size() > 0 && !source->fields().empty()) return;
-    throw UsageError(fmt::format("task {}: expected a {} split of samples with fields, got {}", task.name(),
-                                 split,
-                                 source == nullptr    ? "none (null)"
-                                 : source->size() < 1 ? source->name() + ", which has no samples"
-                                                      : source->name() + ", whose samples have no fields"));
-  };
-  check_split("training", train_);
-  check_split("test", test_);
+  check_split(task, "training", train_);
+  check_split(task, "test", test_);
   if (!std::ranges::equal(train_->fields(), test_->fields())) {
     throw UsageError(fmt::format(
         "task {}: expected samples of the same fields in both splits, got {} in {} and {} in {}", task.name(),

@@ -17,6 +17,12 @@ void check_random_dtype(std::string_view name, DType dtype) {
                    std::string(name_of(dtype)) + "; draw in float32 and convert with to()");
 }
 
+template <class T>
+[[noreturn]] void refuse_step(T start, T end, T step) {
+  throw UsageError("arange: expected a step that leads from " + std::to_string(start) + " to " +
+                   std::to_string(end) + ", got " + std::to_string(step));
+}
+
 /// What `draw(span)` puts into memory for `shape` elements of T.
 template <class T, class Draw>
 Tensor drawn(const Dims& shape, const std::shared_ptr<Device>& device, Draw draw) {
@@ -79,10 +85,7 @@ Tensor Tensor::ones_like(const Tensor& like, std::optional<DType> dtype) {
 Tensor Tensor::arange(double start, double end, double step, const std::shared_ptr<Device>& device,
                       DType dtype) {
   const double steps = std::ceil((end - start) / step);
-  if (!(steps >= 0 && steps < 0x1p53)) {
-    throw UsageError("arange: expected a step that leads from " + std::to_string(start) + " to " +
-                     std::to_string(end) + ", got " + std::to_string(step));
-  }
+  if (!(steps >= 0 && steps < 0x1p53)) refuse_step(start, end, step);
   auto values = host_values<double>(static_cast<std::int64_t>(steps));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = start + step * static_cast<double>(i);
   return from_data(values, {static_cast<std::int64_t>(values.size())}, device).to(dtype);
@@ -196,17 +199,13 @@ Tensor full_like(const Tensor& like, Number value, std::optional<DType> dtype) {
 
 namespace {
 
-/// arange() where doubles do not hold the numbers. Differences of int64 need a bit more: they are unsigned
-/// here.
+/// arange() of int64, not all of which are doubles. Differences need a bit more: they are unsigned here.
 Tensor whole_numbers(std::int64_t start, std::int64_t end, std::int64_t step) {
   const auto from = static_cast<std::uint64_t>(start), stride = static_cast<std::uint64_t>(step);
   const std::uint64_t distance =
       step > 0 ? static_cast<std::uint64_t>(end) - from : from - static_cast<std::uint64_t>(end);
   const std::uint64_t length = step > 0 ? stride : -stride;
-  if (step == 0 || (step > 0 ? end < start : end > start)) {
-    throw UsageError("arange: expected a step that leads from " + std::to_string(start) + " to " +
-                     std::to_string(end) + ", got " + std::to_string(step));
-  }
+  if (step == 0 || (step > 0 ? end < start : end > start)) refuse_step(start, end, step);
   const std::uint64_t count = distance / length + (distance % length == 0 ? 0 : 1);
   auto values = host_values<std::int64_t>(static_cast<std::int64_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int64_t>(from + stride * i);
@@ -218,11 +217,9 @@ Tensor whole_numbers(std::int64_t start, std::int64_t end, std::int64_t step) {
 Tensor arange(Number end) { return arange(0, end, 1); }
 
 Tensor arange(Number start, Number end, Number step) {
-  const bool whole = start.is_whole() && end.is_whole() && step.is_whole();
-  if (whole && (start.needs_int64() || end.needs_int64() || step.needs_int64()))
+  if (start.is_whole() && end.is_whole() && step.is_whole())
     return whole_numbers(start.whole(), end.whole(), step.whole());
-  return Tensor::arange(start.real(), end.real(), step.real(), default_device(),
-                        whole ? DType::i64 : DType::f32);
+  return Tensor::arange(start.real(), end.real(), step.real(), default_device(), DType::f32);
 }
 
 Tensor linspace(double start, double end, std::int64_t count) {

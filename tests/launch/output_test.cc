@@ -205,7 +205,6 @@ TEST(Output, AFullDiskUnderStdoutLeavesTheWorkersAlone) {
                                 ContainsRegex("stdout: 24 bytes of output were dropped")));
 }
 
-// A log file that nobody reads from.
 // The workers have the launcher's limit, and they alone die of it.
 TEST(Output, ALogFileThatMayGrowNoFurtherEndsNoJob) {
   const TempDir folder;
@@ -230,6 +229,7 @@ TEST(LogFolder, AnEarlierJobsLinesAreNotTheFailedWorkersLast) {
   }
 }
 
+// A log file that nobody reads from.
 class FifoAsLog : public ::testing::Test {
  protected:
   FifoAsLog() {

@@ -119,6 +119,8 @@ TEST_F(Use, PredictsTheSameFromEveryKindOfFileAndBatch) {
   }
   const RunResult idx = use({"predict", at("run"), "--input", at("x-idx3-ubyte")});
   EXPECT_EQ(idx.out, table.out) << idx.err;
+  std::filesystem::copy_file(at("x.npy"), at("image=x.npy"));
+  EXPECT_EQ(use({"predict", at("run"), "--input", at("image=x.npy")}).out, table.out) << "a path";
   for (const char* batch : {"1", "256"}) {
     const std::string file = at(std::string("y") + batch + ".npy");
     const RunResult result =

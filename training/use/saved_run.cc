@@ -68,7 +68,7 @@ void check_network(const std::string& found, const SavedRun& run, const fs::path
 
 /// Weights learned from other columns or classes, or from the same in another order, would give wrong
 /// numbers.
-void check_fields(const SavedRun& run, const SavedWeights& weights) {
+void check_learned_fields(const SavedRun& run, const SavedWeights& weights) {
   const auto learned = from_entries(weights.identity);
   if (!learned) return;
   if (const std::string names = difference(learned->names, names_of_values(run.fields)); !names.empty()) {
@@ -173,7 +173,7 @@ SavedWeights weights_of(const SavedRun& run, const std::string& checkpoint, Log&
       checkpoint.empty() ? open_weights(run.path, "run", log) : open_weights(checkpoint, "--checkpoint", log);
   const auto model = weights.identity.find("model");
   if (model != weights.identity.end()) check_network(model->second, run, weights.path);
-  check_fields(run, weights);
+  check_learned_fields(run, weights);
   return weights;
 }
 

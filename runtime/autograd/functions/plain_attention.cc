@@ -77,7 +77,8 @@ Tensor attention_dropout(const AttentionCall& call, const Tensor& query, const T
   return mask.slice(4, 0, keys);
 }
 
-// As by the kernel: scores and weights are not rounded to a low precision, under autocast either.
+// As by the kernel: scores and weights are not rounded to a low precision, under autocast either, forward and
+// backward.
 Tensor plain_attention(const AttentionCall& call, const Tensor& given_query, const Tensor& given_key,
                        const Tensor& given_value) {
   const Autocast full(AutocastState{});
@@ -91,6 +92,7 @@ Tensor plain_attention(const AttentionCall& call, const Tensor& given_query, con
 
 Tensors plain_attention_gradients(const AttentionCall& call, const Tensor& query, const Tensor& key,
                                   const Tensor& value, const Tensor& given) {
+  const Autocast full(AutocastState{});
   const DType dtype = query.dtype(), exact = dtype == DType::f64 ? dtype : DType::f32;
   const Tensor q = query.to(exact), k = key.to(exact), v = value.to(exact), grad = given.to(exact);
   const Tensor weights = attention_weights(call, q, k), kept = attention_dropout(call, q, k);

@@ -268,10 +268,12 @@ TEST(Lessons, LoadTensors) {
   EXPECT_EQ(batches.size(), 3);
   const auto nested = [&] {
     for (const BatchTensors& batch : batches) {
-      for (const BatchTensors& other : batches) EXPECT_EQ(shown(other["x"]), shown(batch["x"]));
+      seen = shown(batch["x"]);
+      for (const BatchTensors& other : batches) seen += shown(other["x"]);
     }
   };
   EXPECT_THROW(nested(), UsageError) << "the inner loop has taken the batches";
+  EXPECT_EQ(seen, "[[0., 1.], [2., 3.]][[0., 1.], [2., 3.]][[4., 5.], [6., 7.]][[8., 9.]]") << "once";
   EXPECT_EQ(tensor_dataset({{"t", x.T()}})->size(), 2) << "views are read as they are";
   EXPECT_THROW(tensor_dataset({}), UsageError);
   EXPECT_THROW(tensor_dataset({{"x", x}, {"y", arange(4)}}), UsageError);

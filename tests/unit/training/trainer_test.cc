@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <sstream>
@@ -25,6 +27,7 @@
 #include "training/options/train_flags.h"
 #include "training/saving.h"
 #include "training/task_traits.h"
+#include "training/train_main.h"
 
 namespace dtrain {
 namespace {
@@ -127,8 +130,10 @@ TEST_F(TrainerTest, NamesWhatATaskDoesNotReturn) {
       train(Unfinished(lacks), {"--dataset", "synthetic:1x6x6,10,64", "--max-steps", "1"});
     });
   };
-  EXPECT_THAT(refusal(Unfinished::Lacks::train), HasSubstr("expected a training split of samples"));
-  EXPECT_THAT(refusal(Unfinished::Lacks::test), HasSubstr("expected a test split of samples"));
+  EXPECT_THAT(refusal(Unfinished::Lacks::train),
+              HasSubstr("expected a training split of at least one sample, got null"));
+  EXPECT_THAT(refusal(Unfinished::Lacks::test),
+              HasSubstr("expected a test split of at least one sample, got null"));
   EXPECT_THAT(refusal(Unfinished::Lacks::network), HasSubstr("expected build() to return a network"));
 }
 
@@ -365,6 +370,23 @@ TEST_F(TrainerTest, AnOptimizerOfTheTasksOwnHasItsRateAndTheSchedule) {
             ExitCode::ok);
   EXPECT_THAT(test::read_file(RunDirectory(folder_ / "run").metrics()),
               AllOf(HasSubstr(R"("lr":0.25)"), HasSubstr(R"("lr":0.1875)"), HasSubstr(R"("lr":0.0625)")));
+}
+
+// Shells let 1,024 files be open, and a hard limit says how many may be.
+TEST(RunMain, LetsMoreFilesBeOpen) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit limit = before;
+  limit.rlim_cur = std::min<rlim_t>(before.rlim_max, 128);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(run_main("test",
+                     [&] {
+                       ::getrlimit(RLIMIT_NOFILE, &limit);
+                       return ExitCode::ok;
+                     }),
+            0);
+  EXPECT_EQ(limit.rlim_cur, std::min<rlim_t>(before.rlim_max, 65'536));
+  ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
 }  // namespace
