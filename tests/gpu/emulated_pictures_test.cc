@@ -77,7 +77,9 @@ TEST_F(EmulatedPictures, ClipsTrainAsOnTheCpu) {
       5, {"off", "on"});
 }
 
-// Steps on masks are not recorded: how many pixels have a class is exchanged before each.
+// Steps on masks are not recorded: how many pixels have a class is exchanged before each. The last block and
+// the head learn: where the first layer does, all norms behind it make so much of the last bit that the
+// second loss of two processors' instructions is 2e-3 apart on the CPU already, and 1e-6 as it is here.
 TEST_F(EmulatedPictures, MasksTrainAsOnTheCpu) {
   for (int i = 0; i < 8; ++i) {
     copy(i % 2 == 0 ? "made/0-RGB.png" : "made/0-L.png", std::to_string(i) + ".png");
@@ -86,8 +88,8 @@ TEST_F(EmulatedPictures, MasksTrainAsOnTheCpu) {
   expect_the_cpus_losses(
       {"--dataset",
        "folder:" + (folder_ / "data").string() + ",mask=seg.png,classes=21,ignore=20,size=32,split=0.5",
-       "--task", "segmentation", "--model", "fcn-resnet50", "--freeze", "backbone.layer*", "--max-steps",
-       "3"},
+       "--task", "segmentation", "--model", "fcn-resnet50", "--freeze",
+       "backbone.conv1.*,backbone.bn1.*,backbone.layer[123].*,backbone.layer4.[01].*", "--max-steps", "3"},
       3, {"auto"});
 }
 
